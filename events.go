@@ -1,0 +1,29 @@
+package cube
+
+import "time"
+
+// Event is something that happened to a sandbox and was not asked for.
+type Event struct {
+	Kind       EventKind  `json:"kind"`
+	Sandbox    SandboxID  `json:"sandbox"`
+	Generation Generation `json:"generation"`
+	At         time.Time  `json:"at"`
+	// Detail is one line for a person.
+	Detail string `json:"detail,omitempty"`
+	// Death is set for EventDied.
+	Death *Death `json:"death,omitempty"`
+}
+
+// EventKind is what happened.
+type EventKind string
+
+// The kinds of event.
+const (
+	// EventDied: the sandbox has ended.
+	EventDied EventKind = "died"
+	// EventOOM: the agent has ended a process because memory ran out inside.
+	EventOOM EventKind = "oom"
+	// EventInitDied: the init of the users' processes was ended, with all of
+	// them; the agent has started a new one.
+	EventInitDied EventKind = "init-died"
+)

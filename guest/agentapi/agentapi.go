@@ -1,0 +1,103 @@
+// Package agentapi is what the server's side and the guest agent say to each
+// other, and the constants that both must agree on. It is versioned: an image
+// keeps the agent that it was made with, so a newer server meets older agents.
+//
+// The agent listens on two ports of its NIC address:
+//
+//   - EnvdPort: E2B's envd interface (Connect RPC and HTTP), for users.
+//   - ControlPort: HTTP/1.1 for the server alone. The agent answers only
+//     connections whose remote address is Gateway, which nothing inside can have.
+//     POST /v1/configure (Configure → Configured): begins a generation. Connections
+//     of an earlier one are closed, those of the caller excepted.
+//     POST /v1/dial?port=N with "Upgrade: cube-dial": connects to 127.0.0.1:N, then
+//     [::1]:N, answers 101, and the connection is then that byte stream; half-closes
+//     are carried over. 502 with a text when the port is closed.
+//     GET  /v1/events: NDJSON of Event, first those with a number above ?after=N.
+//     GET  /v1/status (→ Status).
+//     POST /v1/quiesce: closes every connection but this one, for an image that
+//     must not hold any.
+package agentapi
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Version of this protocol. An agent answers requests of this version and of
+// every older one.
+const Version = 1
+
+// Ports of the agent.
+const (
+	EnvdPort    = 49983
+	ControlPort = 49982
+)
+
+// EnvdVersion is what the sandbox API reports as envdVersion; clients gate
+// features on it (0.6.13: all that e2b 2.51 asks for).
+const EnvdVersion = "0.6.13"
+
+// MountPoint is where the agent's own read-only file system is mounted in the
+// root mount namespace. The users' mount namespace does not have it.
+const MountPoint = "/boot"
+
+// Every sandbox has the same addresses: none can reach another, so nothing can
+// be confused, and an image restores anywhere.
+var (
+	Guest      = netip.MustParsePrefix("169.254.0.21/30")
+	Gateway    = netip.MustParseAddr("169.254.0.22")
+	GuestMAC   = [6]byte{2, 0, 0, 0, 0, 1}
+	GatewayMAC = [6]byte{2, 0, 0, 0, 0, 2}
+)
+
+// MTU of the link, in bytes: the largest that fits a 64 KiB packet of a socketpair.
+const MTU = 65000
+
+// Configure tells an agent who it is in the life that begins.
+type Configure struct {
+	Version    int    `json:"version"`
+	SandboxID  string `json:"sandboxId"`
+	Generation uint64 `json:"generation"`
+	Hostname   string `json:"hostname"`
+	// Env is set in every process that the agent starts.
+	Env map[string]string `json:"env,omitempty"`
+	// AccessToken is asked for on EnvdPort; empty: none is.
+	AccessToken string `json:"accessToken,omitempty"`
+	// TimeUnixNano is the server's clock.
+	TimeUnixNano int64 `json:"timeUnixNano"`
+	// MemoryBytes and Pids are the limits of the users' processes.
+	MemoryBytes int64 `json:"memoryBytes"`
+	Pids        int64 `json:"pids"`
+}
+
+// Configured is the answer to Configure.
+type Configured struct {
+	// Version is the highest that the agent speaks.
+	Version int `json:"version"`
+	// Agent is the version of the program.
+	Agent string `json:"agent"`
+	// LastEvent is the number of the newest event so far.
+	LastEvent uint64 `json:"lastEvent"`
+}
+
+// Event is something that happened inside.
+type Event struct {
+	Number uint64    `json:"number"`
+	Kind   string    `json:"kind"` // "oom", "init-died"
+	Detail string    `json:"detail"`
+	At     time.Time `json:"at"`
+}
+
+// Kinds of event.
+const (
+	EventOOM      = "oom"
+	EventInitDied = "init-died"
+)
+
+// Status is how the agent is.
+type Status struct {
+	Generation uint64 `json:"generation"`
+	Processes  int    `json:"processes"`
+	// MemoryBytes is what the users' processes have committed.
+	MemoryBytes int64 `json:"memoryBytes"`
+}

@@ -1,0 +1,78 @@
+package cube
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// SandboxID names a sandbox for as long as it exists: 32 lower-case hex digits.
+// It stays the same through pause, resume and rollback.
+type SandboxID string
+
+// ImageID names a saved state: "tpl-" (template) or "snap-" (snapshot, pause)
+// and 24 lower-case hex digits.
+type ImageID string
+
+// Generation says which life of a sandbox is meant. The first is 1; restore,
+// resume and rollback begin the next one under the same id.
+type Generation uint64
+
+const (
+	sandboxIDLen  = 32
+	imageIDDigits = 24
+
+	templatePrefix = "tpl-"
+	snapshotPrefix = "snap-"
+)
+
+// NewSandboxID returns a random sandbox id.
+func NewSandboxID() SandboxID { return SandboxID(randomHex(sandboxIDLen / 2)) }
+
+// NewSnapshotID returns a random id for the saved state of a sandbox.
+func NewSnapshotID() ImageID { return ImageID(snapshotPrefix + randomHex(imageIDDigits/2)) }
+
+// TemplateIDFromDigest returns the id of the template whose content has the
+// digest sum: the same content has the same id on every machine.
+func TemplateIDFromDigest(sum [32]byte) ImageID {
+	return ImageID(templatePrefix + hex.EncodeToString(sum[:imageIDDigits/2]))
+}
+
+// ParseSandboxID checks the form of s.
+func ParseSandboxID(s string) (SandboxID, error) {
+	if len(s) != sandboxIDLen || !isHex(s) {
+		return "", fmt.Errorf("sandbox id %q: want %d lower-case hex digits: %w", s, sandboxIDLen, ErrInvalid)
+	}
+	return SandboxID(s), nil
+}
+
+// ParseImageID checks the form of s.
+func ParseImageID(s string) (ImageID, error) {
+	digits, ok := strings.CutPrefix(s, templatePrefix)
+	if !ok {
+		digits, ok = strings.CutPrefix(s, snapshotPrefix)
+	}
+	if !ok || len(digits) != imageIDDigits || !isHex(digits) {
+		return "", fmt.Errorf("image id %q: want tpl- or snap- and %d lower-case hex digits: %w", s, imageIDDigits, ErrInvalid)
+	}
+	return ImageID(s), nil
+}
+
+// IsTemplate reports whether the id is that of a template.
+func (id ImageID) IsTemplate() bool { return strings.HasPrefix(string(id), templatePrefix) }
+
+func isHex(s string) bool {
+	for _, c := range s {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+func randomHex(bytes int) string {
+	b := make([]byte, bytes)
+	rand.Read(b) // never fails: it ends the program instead
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,35 @@
+package cube
+
+import "time"
+
+// Image describes a saved state. Once published it never changes.
+type Image struct {
+	ID ImageID `json:"id"`
+	// Kind says what it was made for.
+	Kind ImageKind `json:"kind"`
+	// Source is the sandbox that was saved; empty for a template.
+	Source  SandboxID `json:"source,omitempty"`
+	Created time.Time `json:"created"`
+	Limits  Limits    `json:"limits"`
+	// PagesBytes is how much memory it holds (with stock gVisor: the pages of
+	// written files too).
+	PagesBytes int64 `json:"pagesBytes"`
+	// Bytes is its size on disk.
+	Bytes int64 `json:"bytes"`
+	// Engine names what made it and can restore it: the sentry's version.
+	Engine string `json:"engine"`
+	// Rootfs and Agent are the SHA-256 digests, in hex, of the two read-only file
+	// systems that it needs.
+	Rootfs string `json:"rootfs"`
+	Agent  string `json:"agent"`
+}
+
+// ImageKind is what an image was made for.
+type ImageKind string
+
+// The kinds of image.
+const (
+	KindTemplate ImageKind = "template"
+	KindSnapshot ImageKind = "snapshot"
+	KindPause    ImageKind = "pause"
+)
