@@ -7,3 +7,8 @@ require (
 	golang.org/x/sys v0.43.0
 	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237
 )
+
+require (
+	connectrpc.com/connect v1.21.1 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+)
