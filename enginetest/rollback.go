@@ -76,18 +76,18 @@ func rollbackPromises() []promise {
 			c := x.connect(s.ID)
 			last := make(chan time.Time, 1)
 			go func() {
-				var at time.Time
-				for c.say() == nil {
-					at = time.Now()
+				var sent time.Time // when the last line was sent that got an answer
+				for at := time.Now(); c.say() == nil; at = time.Now() {
+					sent = at
 				}
-				last <- at
+				last <- sent
 			}()
 			_, err := x.e.Rollback(x.ctx, s.ID, img)
 			x.noError(err, "rollback")
 			returned := time.Now()
 			x.holds(s.ID, "k", "")
 			if at := <-last; at.After(returned) {
-				x.Errorf("the old life answered %v after rollback had returned", at.Sub(returned))
+				x.Errorf("the old life answered what was sent %v after rollback had returned", at.Sub(returned))
 			}
 		}},
 	}
