@@ -1,0 +1,191 @@
+// Package keeperapi is the protocol between the engine and the keeper: the small
+// root process that is parent of the sentries. It is versioned, since a server
+// works with every installed keeper.
+//
+// The keeper knows lives. A life is one running sentry; it has an id of its own
+// that is never used again, so that nothing can reach the wrong one. What
+// sandbox and generation a life is, and whether it is the current one, are labels
+// that the engine sets and the keeper keeps, so that an engine that comes back
+// finds everything.
+//
+// Descriptors travel with the message that names them. Times are the keeper's clock.
+package keeperapi
+
+import (
+	"time"
+
+	cube "cubesandbox"
+)
+
+// Protocol and Version are what both sides say in hello.
+const (
+	Protocol = "cube-keeper"
+	Version  = 1
+)
+
+// Methods. Each names its request, its files, its answer.
+const (
+	// MethodInfo: nil → Info.
+	MethodInfo = "info"
+	// MethodBoot: Boot + [rootfs.erofs, agent.erofs, filestore] → Life. The sentry
+	// is up and waits for start or restore.
+	MethodBoot = "boot"
+	// MethodStart: Ref → nil. Starts process 1.
+	MethodStart = "start"
+	// MethodRestore: Ref + [kernel, pages-meta, pages] → nil. Answers when tasks run;
+	// pages are still being read.
+	MethodRestore = "restore"
+	// MethodWaitRestore: Ref → nil when every page has been read.
+	MethodWaitRestore = "wait-restore"
+	// MethodPause and MethodResume: Ref → nil. They do not nest here: pausing twice
+	// is one pause.
+	MethodPause  = "pause"
+	MethodResume = "resume"
+	// MethodSave: Ref + [kernel, pages-meta, pages], writable → Saved. A running
+	// life runs on, a paused one stays paused.
+	MethodSave = "save"
+	// MethodLabel: Label → Life.
+	MethodLabel = "label"
+	// MethodUsage: Ref → Usage.
+	MethodUsage = "usage"
+	// MethodKill: Kill → nil when no process of the life is left. Unknown lives are fine.
+	MethodKill = "kill"
+	// MethodList: List → Lives.
+	MethodList = "list"
+	// MethodShutdown: nil → nil; ends every life, the network process, and the keeper.
+	MethodShutdown = "shutdown"
+)
+
+// NoteDied is pushed to every client when a life has ended; body: Life.
+const NoteDied = "died"
+
+// Codes of errors, beside fdrpc's.
+const (
+	CodeNoLife  = "no-life"  // unknown life
+	CodeDead    = "dead"     // it has ended; detail: cube.Death
+	CodeState   = "state"    // not possible in this state
+	CodeImage   = "image"    // the sentry refused the image
+	CodeExists  = "exists"   // the id is taken
+	CodeInvalid = "invalid"  // the request cannot be right
+	CodeNoSpace = "no-space" // the disk is full
+)
+
+// Info is what a keeper says of itself.
+type Info struct {
+	PID int `json:"pid"`
+	// Engine is the sentry's version, which decides what can be restored.
+	Engine  string    `json:"engine"`
+	Started time.Time `json:"started"`
+	// Network is the path of the network process's socket.
+	Network string `json:"network"`
+	// Cgroup is the node below which the lives are, relative to each mount.
+	Cgroup string `json:"cgroup"`
+}
+
+// Ref names a life.
+type Ref struct {
+	Life string `json:"life"`
+}
+
+// Boot asks for a sentry.
+type Boot struct {
+	Life   string      `json:"life"` // 32 hex digits
+	Limits cube.Limits `json:"limits"`
+	// Rootfs and Agent are the digests of the two EROFS images that come along.
+	Rootfs string `json:"rootfs"`
+	Agent  string `json:"agent"`
+	// Labels are set from the start, so that there is no life of nobody.
+	Labels Labels `json:"labels"`
+}
+
+// Labels are the engine's notes on a life.
+type Labels struct {
+	Role       Role            `json:"role"`
+	Sandbox    cube.SandboxID  `json:"sandbox,omitempty"`
+	Generation cube.Generation `json:"generation,omitempty"`
+	Image      cube.ImageID    `json:"image,omitempty"`
+	Identity   cube.Identity   `json:"identity,omitzero"`
+	// Owner is the engine that will finish what it began with this life.
+	Owner string `json:"owner,omitempty"`
+}
+
+// Role is what a life is for.
+type Role string
+
+// The roles.
+const (
+	// RolePending: a verb is at work; an engine that finds one whose owner is gone
+	// ends it.
+	RolePending Role = "pending"
+	// RolePool: kept ready for nobody yet; ended like a pending one.
+	RolePool Role = "pool"
+	// RoleCurrent: the life of its sandbox. Where a crash left two, the higher
+	// generation counts.
+	RoleCurrent Role = "current"
+)
+
+// Label changes the labels of a life.
+type Label struct {
+	Life   string `json:"life"`
+	Labels Labels `json:"labels"`
+	// Resume also resumes the life, after the labels are on disk.
+	Resume bool `json:"resume,omitempty"`
+}
+
+// Kill ends a life.
+type Kill struct {
+	Life string `json:"life"`
+	// Reason is kept as the death's; empty means cube.DeathKilled.
+	Reason cube.DeathReason `json:"reason,omitempty"`
+	// Forget also drops the record, as does killing a dead life.
+	Forget bool `json:"forget"`
+}
+
+// Life is what the keeper knows of one life.
+type Life struct {
+	Life    string      `json:"life"`
+	PID     int         `json:"pid"`
+	State   State       `json:"state"`
+	Limits  cube.Limits `json:"limits"`
+	Rootfs  string      `json:"rootfs"`
+	Agent   string      `json:"agent"`
+	Labels  Labels      `json:"labels"`
+	Started time.Time   `json:"started"`
+	Death   *cube.Death `json:"death,omitempty"`
+}
+
+// State is what a life is doing.
+type State string
+
+// The states.
+const (
+	StateBooted  State = "booted"
+	StateRunning State = "running"
+	StatePaused  State = "paused"
+	StateDead    State = "dead"
+)
+
+// List asks for lives with an id above After, in order.
+type List struct {
+	After string `json:"after,omitempty"`
+}
+
+// Lives is one page; More says that there is another.
+type Lives struct {
+	Lives []Life `json:"lives"`
+	More  bool   `json:"more"`
+}
+
+// Saved says what a save took.
+type Saved struct {
+	// Wall is how long the sentry worked on it; its tasks stood still for most of it.
+	Wall time.Duration `json:"wall"`
+}
+
+// Usage is what a life takes, in bytes and nanoseconds.
+type Usage struct {
+	cube.Usage
+	// CommittedBytes is all memory that the guest has committed, written files of
+	// the stock engine included: what the next image will hold.
+	CommittedBytes int64 `json:"committedBytes"`
+}

@@ -1,0 +1,71 @@
+package sentry
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/runsc/boot"
+	"gvisor.dev/gvisor/runsc/config"
+
+	"cubesandbox/guest/agentapi"
+)
+
+// nicBuffer is the size of each direction of a NIC, in bytes. A full one drops
+// packets; it must hold a TCP window.
+const nicBuffer = 4 << 20
+
+// newNIC makes the socketpair that is a sandbox's only network.
+func newNIC() (guest, host *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, fd := range fds {
+		err = errors.Join(err,
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, nicBuffer),
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, nicBuffer))
+	}
+	guest, host = os.NewFile(uintptr(fds[0]), "nic-guest"), os.NewFile(uintptr(fds[1]), "nic-host")
+	if err != nil {
+		guest.Close()
+		host.Close()
+		return nil, nil, fmt.Errorf("NIC buffers: %w", err)
+	}
+	return guest, host, nil
+}
+
+// linkArgs is the guest's side of the link: the same addresses in every sandbox,
+// and the gateway as its only neighbour.
+func linkArgs(nic *os.File, restore bool) *boot.CreateLinksAndRoutesArgs {
+	guest := agentapi.Guest
+	network := net.IPNet{IP: net.IP(guest.Masked().Addr().AsSlice()), Mask: net.CIDRMask(guest.Bits(), 32)}
+	a := &boot.CreateLinksAndRoutesArgs{
+		LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink},
+		FDBasedLinks: []boot.FDBasedLink{{
+			Name:                 "eth0",
+			InterfaceIndex:       2,
+			MTU:                  agentapi.MTU,
+			NumChannels:          1,
+			ProcessorsPerChannel: 1,
+			IsPacket:             []bool{false},
+			GVisorGRO:            true,
+			TXChecksumOffload:    true,
+			RXChecksumOffload:    true,
+			QDisc:                config.QDiscNone,
+			Addresses:            []boot.IPWithPrefix{{Address: net.IP(guest.Addr().AsSlice()), PrefixLen: guest.Bits()}},
+			LinkAddress:          net.HardwareAddr(agentapi.GuestMAC[:]),
+			Neighbors:            []boot.Neighbor{{IP: net.IP(agentapi.Gateway.AsSlice()), HardwareAddr: net.HardwareAddr(agentapi.GatewayMAC[:])}},
+			Routes:               []boot.Route{{Destination: network}},
+		}},
+		Defaultv4Gateway: boot.DefaultRoute{
+			Name:  "eth0",
+			Route: boot.Route{Destination: net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}, Gateway: net.IP(agentapi.Gateway.AsSlice())},
+		},
+		IsRestore: restore,
+	}
+	a.FilePayload.Files = []*os.File{nic}
+	return a
+}

@@ -1,0 +1,255 @@
+package sentry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	cube "cubesandbox"
+	"cubesandbox/gvisor/keeperapi"
+	"cubesandbox/internal/fdrpc"
+)
+
+// imageFiles is how many files a saved state has: kernel, page metadata, pages,
+// in the order that gVisor wants.
+const imageFiles = 3
+
+// ref reads a request that names a life.
+func (k *Keeper) ref(r *fdrpc.Request, files int) (*life, error) {
+	var q keeperapi.Ref
+	if err := r.Decode(&q); err != nil {
+		return nil, err
+	}
+	if len(r.Files) != files {
+		return nil, fdrpc.Errorf(keeperapi.CodeInvalid, "life %s: want %d files, got %d", q.Life, files, len(r.Files))
+	}
+	return k.find(q.Life)
+}
+
+func (k *Keeper) start(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
+	l, err := k.ref(r, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.op.Lock()
+	defer l.op.Unlock()
+	if err := l.need(keeperapi.StateBooted); err != nil {
+		return nil, nil, err
+	}
+	if err := k.plug(l, false); err != nil {
+		return nil, nil, err
+	}
+	id := l.rec.Life.Life
+	if err := l.call(boot.ContMgrRootContainerStart, &id, nil); err != nil {
+		return nil, nil, fmt.Errorf("start %s: %w", id, err)
+	}
+	return nil, nil, l.update(func(r *record) { r.State = keeperapi.StateRunning })
+}
+
+// plug gives a sentry its NIC and the other end to the network process.
+func (k *Keeper) plug(l *life, restore bool) error {
+	guest, host, err := newNIC()
+	if err != nil {
+		return err
+	}
+	defer guest.Close()
+	if err := k.network.plug(l.rec.Life.Life, host); err != nil {
+		host.Close()
+		return fmt.Errorf("plug the NIC: %w", err)
+	}
+	l.nic = host
+	if err := l.call(boot.ContMgrSetNetworkArgs, linkArgs(guest, restore), nil); err != nil {
+		return fmt.Errorf("set network: %w", err)
+	}
+	return nil
+}
+
+func (k *Keeper) restore(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
+	l, err := k.ref(r, imageFiles)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.op.Lock()
+	defer l.op.Unlock()
+	if err := l.need(keeperapi.StateBooted); err != nil {
+		return nil, nil, err
+	}
+	if err := k.plug(l, true); err != nil {
+		return nil, nil, err
+	}
+	o := boot.RestoreOpts{HavePagesFile: true, Background: true}
+	o.FilePayload.Files = r.Files
+	if err := l.call(boot.ContMgrRestore, &o, nil); err != nil {
+		return nil, nil, imageError(l, err)
+	}
+	return nil, nil, l.update(func(r *record) { r.State = keeperapi.StateRunning })
+}
+
+// waitRestore holds no lock: it lasts as long as the pages take to load, and
+// whatever the sentry does meanwhile it does to a life that is not handed out yet.
+func (k *Keeper) waitRestore(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
+	l, err := k.ref(r, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := l.need(keeperapi.StateRunning, keeperapi.StatePaused); err != nil {
+		return nil, nil, err
+	}
+	if err := l.call(boot.ContMgrWaitRestore, nil, nil); err != nil {
+		return nil, nil, imageError(l, err)
+	}
+	return nil, nil, nil
+}
+
+// imageError says that an image was refused, with the sentry's own words: its
+// answer is often no more than a closed connection.
+func imageError(l *life, err error) error {
+	return fdrpc.Errorf(keeperapi.CodeImage, "restore %s: %v%s", l.rec.Life.Life, err, because(lastWords(l.dir)))
+}
+
+func (k *Keeper) pause(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
+	return k.freeze(r, keeperapi.StateRunning, keeperapi.StatePaused, boot.ContMgrPause)
+}
+
+func (k *Keeper) resume(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
+	return k.freeze(r, keeperapi.StatePaused, keeperapi.StateRunning, boot.ContMgrResume)
+}
+
+// freeze goes from one state to another; gVisor's pauses nest, ours do not.
+func (k *Keeper) freeze(r *fdrpc.Request, from, to keeperapi.State, method string) (any, []*os.File, error) {
+	l, err := k.ref(r, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.op.Lock()
+	defer l.op.Unlock()
+	return nil, nil, l.turn(from, to, method)
+}
+
+func (l *life) turn(from, to keeperapi.State, method string) error {
+	if err := l.need(from, to); err != nil {
+		return err
+	}
+	if l.view().State == to {
+		return nil
+	}
+	if err := l.call(method, nil, nil); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	return l.update(func(r *record) {
+		if r.State == from {
+			r.State = to
+		}
+	})
+}
+
+func (k *Keeper) save(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
+	l, err := k.ref(r, imageFiles)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.op.Lock()
+	defer l.op.Unlock()
+	if err := l.need(keeperapi.StateRunning, keeperapi.StatePaused); err != nil {
+		return nil, nil, err
+	}
+	// Never with Resume false: that ends the sentry even when the save has failed.
+	o := control.SaveOpts{Resume: true, HavePagesFile: true, Metadata: map[string]string{"compression": "none"}}
+	o.FilePayload.Files = r.Files
+	t := time.Now()
+	if err := l.call(boot.ContMgrCheckpoint, &o, nil); err != nil {
+		return nil, nil, fmt.Errorf("save: %w", err)
+	}
+	return keeperapi.Saved{Wall: time.Since(t)}, nil, nil
+}
+
+func (k *Keeper) label(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
+	var q keeperapi.Label
+	if err := r.Decode(&q); err != nil {
+		return nil, nil, err
+	}
+	l, err := k.find(q.Life)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.op.Lock()
+	defer l.op.Unlock()
+	if err := l.need(keeperapi.StateBooted, keeperapi.StateRunning, keeperapi.StatePaused); err != nil {
+		return nil, nil, err
+	}
+	if err := l.update(func(r *record) { r.Labels = q.Labels }); err != nil {
+		return nil, nil, err
+	}
+	if q.Resume {
+		if err := l.turn(keeperapi.StatePaused, keeperapi.StateRunning, boot.ContMgrResume); err != nil {
+			return nil, nil, err
+		}
+	}
+	return l.view(), nil, nil
+}
+
+func (k *Keeper) usage(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
+	l, err := k.ref(r, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.op.Lock()
+	defer l.op.Unlock()
+	if err := l.need(keeperapi.StateRunning, keeperapi.StatePaused); err != nil {
+		return nil, nil, err
+	}
+	var u control.MemoryUsage
+	if err := l.call(boot.UsageCollect, &control.MemoryUsageOpts{Full: true}, &u); err != nil {
+		return nil, nil, fmt.Errorf("usage: %w", err)
+	}
+	out := keeperapi.Usage{Usage: cube.Usage{
+		HostMemory:  l.group.memory(),
+		GuestMemory: int64(u.System + u.Anonymous + u.PageCache + u.Tmpfs),
+		CPU:         l.group.cpu(),
+	}}
+	if l.filestore != nil {
+		out.GuestFiles = allocated(l.filestore)
+	}
+	out.CommittedBytes = out.GuestMemory + out.GuestFiles
+	return out, nil, nil
+}
+
+func (k *Keeper) kill(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
+	var q keeperapi.Kill
+	if err := r.Decode(&q); err != nil {
+		return nil, nil, err
+	}
+	l, err := k.find(q.Life)
+	if err != nil {
+		return nil, nil, nil // gone is what was asked for
+	}
+	reason := q.Reason
+	if reason == "" {
+		reason = cube.DeathKilled
+	}
+	return nil, nil, k.end(l, reason, q.Forget)
+}
+
+// end kills a life that may be dead already, and forgets it if asked.
+func (k *Keeper) end(l *life, reason cube.DeathReason, forget bool) error {
+	k.network.unplug(l.rec.Life.Life)
+	err := l.kill(reason)
+	if !forget {
+		return err
+	}
+	k.forget(l)
+	return errors.Join(err, l.group.waitEmpty(5*time.Second), l.group.remove(), os.RemoveAll(l.dir))
+}
+
+func allocated(f *os.File) int64 {
+	fi, err := f.Stat()
+	if err != nil {
+		return 0
+	}
+	return blocks(fi) * 512
+}
