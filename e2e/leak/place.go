@@ -1,0 +1,116 @@
+package leak
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// mounts counts those of this mount namespace that have to do with our directories.
+func mounts(w Where) (map[string]int, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	out := map[string]int{}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		root, point := f[3], f[4]
+		for _, dir := range []string{w.RunDir, w.StateDir} {
+			// root names the source of a bind mount, within its file system.
+			if below(point, dir) || dir != "" && strings.Contains(root, dir) {
+				out[point+" from "+root]++
+			}
+		}
+	}
+	return out, err
+}
+
+// cgroups counts the directories below our node in each hierarchy.
+func cgroups(node string) (map[string]int, error) {
+	out := map[string]int{}
+	if node == "" {
+		return out, nil
+	}
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(b)) {
+		left, right, ok := strings.Cut(line, " - ")
+		f := strings.Fields(left)
+		if !ok || len(f) < 5 || !strings.HasPrefix(right, "cgroup") {
+			continue
+		}
+		if err := walk(filepath.Join(f[4], node), out, func(e fs.DirEntry) bool { return e.IsDir() }); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// sockets counts those that are bound below dir, those whose file is gone included.
+func sockets(dir string) (map[string]int, error) {
+	table, err := unixTable()
+	out := map[string]int{}
+	for _, s := range table {
+		if below(s.path, dir) {
+			out[s.path] = 1 // each connection has the name too
+		}
+	}
+	return out, err
+}
+
+// files counts everything below the directories.
+func files(dirs ...string) (map[string]int, error) {
+	out := map[string]int{}
+	for _, dir := range dirs {
+		if dir == "" {
+			continue
+		}
+		if err := walk(dir, out, func(fs.DirEntry) bool { return true }); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// walk counts what is below dir. What goes away meanwhile is no error.
+func walk(dir string, out map[string]int, count func(fs.DirEntry) bool) error {
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case count(e):
+			out[path]++
+		}
+		return nil
+	})
+}
+
+// goroutines counts those of this module's packages by where they were started;
+// the one that asks, and those of tests, do not count.
+func goroutines() map[string]int {
+	buf := make([]byte, 1<<20)
+	n := runtime.Stack(buf, true)
+	for n == len(buf) {
+		buf = make([]byte, 2*len(buf))
+		n = runtime.Stack(buf, true)
+	}
+	out := map[string]int{}
+	for stack := range strings.SplitSeq(string(buf[:n]), "\n\n") {
+		_, creator, ok := strings.Cut(stack, "created by ")
+		if !ok || !strings.Contains(stack, "cubesandbox/") || strings.Contains(creator, "testing.") {
+			continue
+		}
+		name, _, _ := strings.Cut(creator, " in goroutine")
+		first, _, _ := strings.Cut(strings.SplitN(stack, "\n", 3)[1], "(0x")
+		out["in "+first+", started by "+name]++
+	}
+	return out
+}
