@@ -17,14 +17,7 @@ import (
 // watchDeath waits for the end of the process, without a thread of its own, and
 // records how it was. It returns when the life is dead and reaped.
 func (l *life) watchDeath(child bool) {
-	raw, err := l.pidfd.SyscallConn()
-	if err == nil {
-		err = raw.Read(func(fd uintptr) bool {
-			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			n, err := unix.Poll(fds, 0)
-			return err == nil && n > 0
-		})
-	}
+	err := waitReadable(l.pidfd)
 	var ws unix.WaitStatus
 	if child {
 		for {

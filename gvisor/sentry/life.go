@@ -23,13 +23,13 @@ type life struct {
 	dir       string // its directory below the keeper's
 	group     *group
 	filestore *os.File // a duplicate, to measure it; nil after adoption
-	nic       *os.File // a duplicate of the host's end; nil when lost
 	pidfd     *os.File
 	gone      chan struct{} // closed when the process has ended and is reaped
 
 	op sync.Mutex // one control operation at a time; wait-restore aside
 
-	mu     sync.Mutex // guards rec and ending
+	mu     sync.Mutex // guards the following
+	nic    *os.File   // a duplicate of the host's end; nil before start, or when lost
 	rec    record
 	ending cube.DeathReason // set before we kill
 }

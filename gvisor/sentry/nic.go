@@ -1,41 +1,14 @@
 package sentry
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"os"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/boot"
 	"gvisor.dev/gvisor/runsc/config"
 
 	"cubesandbox/guest/agentapi"
 )
-
-// nicBuffer is the size of each direction of a NIC, in bytes. A full one drops
-// packets; it must hold a TCP window.
-const nicBuffer = 4 << 20
-
-// newNIC makes the socketpair that is a sandbox's only network.
-func newNIC() (guest, host *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, fd := range fds {
-		err = errors.Join(err,
-			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, nicBuffer),
-			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, nicBuffer))
-	}
-	guest, host = os.NewFile(uintptr(fds[0]), "nic-guest"), os.NewFile(uintptr(fds[1]), "nic-host")
-	if err != nil {
-		guest.Close()
-		host.Close()
-		return nil, nil, fmt.Errorf("NIC buffers: %w", err)
-	}
-	return guest, host, nil
-}
 
 // linkArgs is the guest's side of the link: the same addresses in every sandbox,
 // and the gateway as its only neighbour.

@@ -13,6 +13,7 @@ import (
 	cube "cubesandbox"
 	"cubesandbox/gvisor/keeperapi"
 	"cubesandbox/internal/fdrpc"
+	"cubesandbox/network"
 )
 
 // imageFiles is how many files a saved state has: kernel, page metadata, pages,
@@ -53,16 +54,17 @@ func (k *Keeper) start(_ context.Context, r *fdrpc.Request) (any, []*os.File, er
 
 // plug gives a sentry its NIC and the other end to the network process.
 func (k *Keeper) plug(l *life, restore bool) error {
-	guest, host, err := newNIC()
+	guest, host, err := network.NewNIC()
 	if err != nil {
 		return err
 	}
 	defer guest.Close()
+	l.mu.Lock()
+	l.nic = host
+	l.mu.Unlock()
 	if err := k.network.plug(l.rec.Life.Life, host); err != nil {
-		host.Close()
 		return fmt.Errorf("plug the NIC: %w", err)
 	}
-	l.nic = host
 	if err := l.call(boot.ContMgrSetNetworkArgs, linkArgs(guest, restore), nil); err != nil {
 		return fmt.Errorf("set network: %w", err)
 	}

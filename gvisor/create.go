@@ -1,0 +1,181 @@
+package gvisor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	cube "cubesandbox"
+	"cubesandbox/guest/agentapi"
+	"cubesandbox/gvisor/keeperapi"
+)
+
+// bootTime bounds how long a cold boot may take until the agent answers.
+const bootTime = 60 * time.Second
+
+// Boot implements cube.Engine.
+func (e *Engine) Boot(ctx context.Context, spec cube.BootSpec) (_ cube.Sandbox, err error) {
+	release, err := e.claimID(spec.ID)
+	if err != nil {
+		return cube.Sandbox{}, err
+	}
+	defer release()
+	done, err := e.admission.reserve(e, bootCost)
+	if err != nil {
+		return cube.Sandbox{}, err
+	}
+	defer done()
+	l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: spec.ID, Generation: 1, Identity: spec.Identity}
+	life, err := e.bootLife(ctx, shape{spec.Rootfs, e.agent, spec.Limits}, l)
+	if err != nil {
+		return cube.Sandbox{}, err
+	}
+	defer func() {
+		if err != nil {
+			e.endLife(life, cube.DeathKilled)
+		}
+	}()
+	if err := e.keeper.call(ctx, keeperapi.MethodStart, keeperapi.Ref{Life: life}, nil, nil); err != nil {
+		return cube.Sandbox{}, fmt.Errorf("start: %w", err)
+	}
+	c := identify(spec.ID, 1, spec.Identity, spec.Limits)
+	if err := e.configureBooting(ctx, life, c); err != nil {
+		return cube.Sandbox{}, err
+	}
+	return e.install(ctx, life, l, 0)
+}
+
+// configureBooting waits for an agent that is only starting.
+func (e *Engine) configureBooting(ctx context.Context, life string, c agentapi.Configure) error {
+	ctx, cancel := context.WithTimeout(ctx, bootTime)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := e.configure(ctx, life, c)
+		if err == nil || !isRefused(err) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the agent does not listen after %v: %w: %w", bootTime, cube.ErrAgent, err)
+		}
+	}
+}
+
+// Create implements cube.Engine.
+func (e *Engine) Create(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox, error) {
+	spec.Generation = max(1, spec.Generation)
+	release, err := e.claimID(spec.ID)
+	if err != nil {
+		return cube.Sandbox{}, err
+	}
+	defer release()
+	if life, im, ok := e.pools.claim(spec.Image); ok {
+		sb, err := e.claimMember(ctx, life, im, spec)
+		if err == nil || ctx.Err() != nil {
+			return sb, err
+		}
+		e.log.Warn("a pool's member could not be used", "life", life, "sandbox", spec.ID, "error", err)
+	}
+	f, err := e.openImage(spec.Image)
+	if err != nil {
+		return cube.Sandbox{}, err
+	}
+	defer f.Close()
+	done, err := e.admission.reserve(e, cost(f.Image.PagesBytes))
+	if err != nil {
+		return cube.Sandbox{}, err
+	}
+	defer done()
+	return e.createFrom(ctx, spec, source{f.Image, f.Files})
+}
+
+// Resume implements cube.Engine.
+func (e *Engine) Resume(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox, error) {
+	if spec.Generation < 2 {
+		return cube.Sandbox{}, fmt.Errorf("resume %s: generation %d: it must be above that of the paused life: %w", spec.ID, spec.Generation, cube.ErrInvalid)
+	}
+	return e.Create(ctx, spec)
+}
+
+// createFrom restores a new life and makes it a sandbox.
+func (e *Engine) createFrom(ctx context.Context, spec cube.CreateSpec, src source) (cube.Sandbox, error) {
+	l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: spec.ID, Generation: spec.Generation, Image: spec.Image, Identity: spec.Identity}
+	life, err := e.newLife(ctx, src, l)
+	if err != nil {
+		return cube.Sandbox{}, fmt.Errorf("create %s: %w", spec.ID, err)
+	}
+	return e.install(ctx, life, l, cost(src.image.PagesBytes))
+}
+
+// newLife gives a restored, configured life that nobody knows yet. After a
+// failure it does not exist.
+func (e *Engine) newLife(ctx context.Context, src source, l keeperapi.Labels) (string, error) {
+	life, err := e.bootedLife(ctx, shapeOf(src.image), l)
+	if err != nil {
+		return "", err
+	}
+	who := identify(l.Sandbox, l.Generation, l.Identity, src.image.Limits)
+	files, err := src.reopen()
+	if err == nil {
+		err = e.restoreLife(ctx, life, src.image, files, &who)
+		closeAll(files)
+	}
+	if err != nil {
+		e.endLife(life, cube.DeathKilled)
+		return "", err
+	}
+	return life, nil
+}
+
+// bootedLife takes a sentry from the pool, or boots one.
+func (e *Engine) bootedLife(ctx context.Context, sh shape, l keeperapi.Labels) (string, error) {
+	if life, ok := e.pools.booted(sh); ok {
+		l.Owner = e.owner
+		err := e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: life, Labels: l}, nil, nil)
+		if err == nil {
+			return life, nil
+		}
+		e.endLife(life, cube.DeathKilled)
+	}
+	return e.bootLife(ctx, sh, l)
+}
+
+// claimMember makes a restored, frozen member of a pool a sandbox. That it is
+// claimed is on record before it moves.
+func (e *Engine) claimMember(ctx context.Context, life string, im cube.Image, spec cube.CreateSpec) (_ cube.Sandbox, err error) {
+	l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: spec.ID, Generation: spec.Generation, Image: spec.Image, Identity: spec.Identity, Owner: e.owner}
+	err = e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: life, Labels: l, Resume: true}, nil, nil)
+	if err == nil {
+		err = e.configure(ctx, life, identify(spec.ID, spec.Generation, spec.Identity, im.Limits))
+	}
+	if err != nil {
+		e.endLife(life, cube.DeathKilled)
+		return cube.Sandbox{}, err
+	}
+	return e.install(ctx, life, l, cost(im.PagesBytes))
+}
+
+// install makes a life the current one of a sandbox that is new. After a failure
+// the life does not exist.
+func (e *Engine) install(ctx context.Context, life string, l keeperapi.Labels, cost int64) (cube.Sandbox, error) {
+	v, err := e.makeCurrent(ctx, life, l)
+	if err != nil {
+		e.endLife(life, cube.DeathKilled)
+		return cube.Sandbox{}, err
+	}
+	s := newSandbox(v)
+	s.cost = cost
+	e.enter(s)
+	e.follow(s)
+	return s.view(), nil
+}
+
+func (e *Engine) makeCurrent(ctx context.Context, life string, l keeperapi.Labels) (keeperapi.Life, error) {
+	l.Role, l.Owner = keeperapi.RoleCurrent, ""
+	var v keeperapi.Life
+	err := e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: life, Labels: l}, nil, &v)
+	return v, err
+}

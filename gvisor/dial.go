@@ -1,0 +1,41 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	cube "cubesandbox"
+	"cubesandbox/guest/agentapi"
+	"cubesandbox/network/api"
+)
+
+// Dial implements cube.Engine.
+func (e *Engine) Dial(ctx context.Context, id cube.SandboxID, gen cube.Generation, port uint16) (net.Conn, error) {
+	s, err := e.find(id)
+	if err != nil {
+		return nil, err
+	}
+	if port == agentapi.ControlPort {
+		return nil, fmt.Errorf("dial %s: port %d is the agent's own: %w", id, port, cube.ErrRefused)
+	}
+	life, info, _ := s.current()
+	if info.State == cube.StateDead {
+		return nil, deadError(info)
+	}
+	if gen != 0 && gen != info.Generation {
+		return nil, fmt.Errorf("dial %s: generation %d is over, %d is the current one: %w", id, gen, info.Generation, cube.ErrNotFound)
+	}
+	d := api.Dial{Life: life, Port: port, Via: api.ViaAuto}
+	if port == agentapi.EnvdPort {
+		d.Via = api.ViaDirect
+	}
+	conn, err := e.net.Dial(ctx, d)
+	if err != nil {
+		return nil, fmt.Errorf("dial port %d of %s: %w", port, id, err)
+	}
+	return conn, nil
+}
+
+func isRefused(err error) bool { return errors.Is(err, cube.ErrRefused) }

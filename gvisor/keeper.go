@@ -1,0 +1,243 @@
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	cube "cubesandbox"
+	"cubesandbox/gvisor/keeperapi"
+	"cubesandbox/internal/fdrpc"
+)
+
+// keeper is the connection to the keeper. It is made again when it breaks; a
+// keeper that has died is started again and has taken up all lives when it answers.
+type keeper struct {
+	conf Config
+	info keeperapi.Info
+	died func(keeperapi.Life)
+
+	mu     sync.Mutex // guards the following
+	rpc    *fdrpc.Client
+	closed bool
+}
+
+func openKeeper(ctx context.Context, conf Config, died func(keeperapi.Life)) (*keeper, error) {
+	k := &keeper{conf: conf, died: died}
+	rpc, err := k.connection(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := rpc.Call(ctx, keeperapi.MethodInfo, nil, nil, &k.info); err != nil {
+		k.close()
+		return nil, err
+	}
+	return k, nil
+}
+
+func (k *keeper) close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	if k.rpc == nil {
+		return nil
+	}
+	return k.rpc.Close()
+}
+
+// connection returns a connection that works.
+func (k *keeper) connection(ctx context.Context) (*fdrpc.Client, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return nil, fmt.Errorf("engine is closed: %w", cube.ErrUnavailable)
+	}
+	if k.rpc != nil {
+		select {
+		case <-k.rpc.Done():
+		default:
+			return k.rpc, nil
+		}
+	}
+	path := filepath.Join(k.conf.RunDir, "keeper.sock")
+	rpc, err := fdrpc.Dial(ctx, path, keeperapi.Protocol, keeperapi.Version, k.note)
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
+		if err := k.start(ctx); err != nil {
+			return nil, fmt.Errorf("start the keeper: %w", err)
+		}
+		rpc, err = fdrpc.Dial(ctx, path, keeperapi.Protocol, keeperapi.Version, k.note)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keeper at %s: %w: %w", path, cube.ErrUnavailable, err)
+	}
+	k.rpc = rpc
+	return rpc, nil
+}
+
+func (k *keeper) note(method string, body json.RawMessage) {
+	var l keeperapi.Life
+	if method == keeperapi.NoteDied && json.Unmarshal(body, &l) == nil {
+		k.died(l)
+	}
+}
+
+// call does one request. Where the connection was found broken before anything
+// was sent, it is made again.
+func (k *keeper) call(ctx context.Context, method string, in any, files []*os.File, out any) error {
+	rpc, err := k.connection(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = rpc.Call(ctx, method, in, files, out)
+	return explain(err)
+}
+
+// lives lists all of them.
+func (k *keeper) lives(ctx context.Context) ([]keeperapi.Life, error) {
+	var all []keeperapi.Life
+	for q := (keeperapi.List{}); ; {
+		var page keeperapi.Lives
+		if err := k.call(ctx, keeperapi.MethodList, q, nil, &page); err != nil {
+			return nil, fmt.Errorf("list lives: %w", err)
+		}
+		all = append(all, page.Lives...)
+		if !page.More {
+			return all, nil
+		}
+		q.After = page.Lives[len(page.Lives)-1].Life
+	}
+}
+
+// start installs and starts a keeper, and returns when it listens. Two engines
+// that find none start one.
+func (k *keeper) start(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("no keeper runs at %s and only root can start one; run this as root, or start %s first: %w",
+			k.conf.RunDir, filepath.Join(k.conf.BinDir, "cube-sentry"), cube.ErrUnavailable)
+	}
+	if err := mkdirOpen(k.conf.RunDir); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(k.conf.RunDir, "keeper.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	if c, err := fdrpc.Dial(ctx, filepath.Join(k.conf.RunDir, "keeper.sock"), keeperapi.Protocol, keeperapi.Version, nil); err == nil {
+		return c.Close() // somebody was quicker
+	}
+	sentry, err := install(ctx, k.conf)
+	if err != nil {
+		return err
+	}
+	return launch(ctx, k.conf, sentry)
+}
+
+// launch executes the keeper, detached from us, and returns when it answers.
+func launch(ctx context.Context, conf Config, sentry string) error {
+	logPath := filepath.Join(conf.RunDir, "keeper.log")
+	errs, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer errs.Close()
+	cmd := exec.Command(sentry, "keeper", "-run", conf.RunDir, "-cgroup", "cube/"+node(conf.RunDir),
+		"-network", filepath.Join(filepath.Dir(sentry), "cube-network"))
+	cmd.Dir = "/"
+	cmd.Env = []string{}
+	cmd.Stdout, cmd.Stderr = errs, errs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }() // also reaps it if it dies before us
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for {
+		if c, err := fdrpc.Dial(ctx, filepath.Join(conf.RunDir, "keeper.sock"), keeperapi.Protocol, keeperapi.Version, nil); err == nil {
+			return c.Close()
+		}
+		select {
+		case <-tick.C:
+		case err := <-ended:
+			return fmt.Errorf("%s ended at once: %v: %s", sentry, err, lastLine(logPath))
+		case <-deadline:
+			return fmt.Errorf("%s does not listen after 30 s; see %s", sentry, logPath)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// node names our part of the cgroup tree after the run directory.
+func node(runDir string) string {
+	h := sha256.Sum256([]byte(runDir))
+	return hex.EncodeToString(h[:4])
+}
+
+// install copies cube-sentry and cube-network to where they stay for as long as
+// an image needs them. The version names the directory; a rebuild of the same
+// version replaces the files.
+func install(ctx context.Context, conf Config) (string, error) {
+	src := filepath.Join(conf.BinDir, "cube-sentry")
+	out, err := exec.CommandContext(ctx, src, "version").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s version: %w; build it with make", src, err)
+	}
+	dst := installedSentry(conf.StateDir, strings.TrimSpace(string(out)))
+	dir := filepath.Dir(dst)
+	for _, d := range []string{conf.StateDir, filepath.Dir(dir), dir} {
+		if err := mkdirOpen(d); err != nil {
+			return "", err
+		}
+	}
+	for _, name := range []string{"cube-sentry", "cube-network"} {
+		if err := copyIfChanged(filepath.Join(conf.BinDir, name), filepath.Join(dir, name)); err != nil {
+			return "", err
+		}
+	}
+	return dst, nil
+}
+
+func copyIfChanged(src, dst string) error {
+	want, err := os.ReadFile(src)
+	if err != nil {
+		return err
+	}
+	if have, err := os.ReadFile(dst); err == nil && bytes.Equal(have, want) {
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(dst), ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = io.Copy(f, bytes.NewReader(want))
+	if err = errors.Join(err, f.Chmod(0o755), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), dst)
+}
+
+func lastLine(path string) string {
+	b, _ := os.ReadFile(path)
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,61 @@
+package gvisor
+
+import (
+	"context"
+	"fmt"
+
+	cube "cubesandbox"
+	"cubesandbox/gvisor/keeperapi"
+)
+
+// Kill implements cube.Engine.
+func (e *Engine) Kill(ctx context.Context, id cube.SandboxID) error {
+	s, err := e.find(id)
+	if err != nil {
+		return err
+	}
+	select {
+	case s.verb <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("kill %s: another verb is at work: %w", id, ctx.Err())
+	}
+	defer s.unlock()
+	s.mu.Lock()
+	gone, life := s.gone, s.life
+	s.mu.Unlock()
+	if gone {
+		return fmt.Errorf("sandbox %s: %w", id, cube.ErrNotFound)
+	}
+	if err := e.endLife(life, cube.DeathKilled); err != nil {
+		return fmt.Errorf("kill %s: %w", id, err)
+	}
+	e.remove(s)
+	return nil
+}
+
+// died is called for every life that has ended, in the order in which they did.
+func (e *Engine) died(l keeperapi.Life) {
+	e.mu.Lock()
+	s := e.byLife[l.Life]
+	e.mu.Unlock()
+	if s == nil {
+		e.pools.lost(l.Life)
+		return
+	}
+	s.mu.Lock()
+	expected := s.gone || s.life != l.Life || s.info.State == cube.StateDead
+	if !expected {
+		s.info.State = cube.StateDead
+		s.info.Death = l.Death
+	}
+	gen := s.info.Generation
+	s.mu.Unlock()
+	if expected || l.Death == nil {
+		return
+	}
+	s.unfollow()
+	e.log.Warn("sandbox died", "sandbox", s.id, "reason", l.Death.Reason, "detail", l.Death.Detail)
+	if l.Death.Reason != cube.DeathKilled {
+		e.events.send(cube.Event{Kind: cube.EventDied, Sandbox: s.id, Generation: gen, At: l.Death.At, Detail: l.Death.Detail, Death: l.Death})
+	}
+}

@@ -1,0 +1,203 @@
+package gvisor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	cube "cubesandbox"
+	"cubesandbox/gvisor/keeperapi"
+)
+
+// sandbox is what the engine knows of one.
+type sandbox struct {
+	id cube.SandboxID
+	// verb is held by the verb that is at work: one token.
+	verb chan struct{}
+
+	mu       sync.Mutex // guards the following
+	info     cube.Sandbox
+	life     string // the current one
+	rootfs   string
+	agent    string
+	identity cube.Identity
+	gone     bool               // killed; whoever still holds the pointer must let go
+	cost     int64              // what admission was asked for, in bytes
+	stop     context.CancelFunc // ends following the agent's events
+}
+
+func newSandbox(l keeperapi.Life) *sandbox {
+	s := &sandbox{id: l.Labels.Sandbox, verb: make(chan struct{}, 1)}
+	s.adopt(l)
+	return s
+}
+
+// adopt makes l the current life.
+func (s *sandbox) adopt(l keeperapi.Life) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.life, s.rootfs, s.agent, s.identity = l.Life, l.Rootfs, l.Agent, l.Labels.Identity
+	s.info = cube.Sandbox{
+		ID: l.Labels.Sandbox, Generation: l.Labels.Generation, State: cube.StateRunning,
+		Image: l.Labels.Image, Limits: l.Limits, StartedAt: l.Started, Death: l.Death,
+	}
+	if l.State == keeperapi.StateDead {
+		s.info.State = cube.StateDead
+	}
+}
+
+// view is the sandbox as others see it.
+func (s *sandbox) view() cube.Sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.info
+}
+
+func (s *sandbox) setState(st cube.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.info.State != cube.StateDead {
+		s.info.State = st
+	}
+}
+
+// current returns the life and what it was made of.
+func (s *sandbox) current() (life string, info cube.Sandbox, identity cube.Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.life, s.info, s.identity
+}
+
+// lock begins a verb on a live sandbox, or says at once why not.
+func (e *Engine) lock(id cube.SandboxID) (*sandbox, error) {
+	s, err := e.find(id)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case s.verb <- struct{}{}:
+	default:
+		return nil, fmt.Errorf("sandbox %s: another verb is at work: %w", id, cube.ErrConflict)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		<-s.verb
+		return nil, fmt.Errorf("sandbox %s: %w", id, cube.ErrNotFound)
+	}
+	if s.info.State == cube.StateDead {
+		<-s.verb
+		return nil, deadError(s.info)
+	}
+	return s, nil
+}
+
+func (s *sandbox) unlock() { <-s.verb }
+
+func deadError(info cube.Sandbox) error {
+	return fmt.Errorf("sandbox %s: %w: %s: %s", info.ID, cube.ErrDead, info.Death.Reason, info.Death.Detail)
+}
+
+// find returns a sandbox by its id.
+func (e *Engine) find(id cube.SandboxID) (*sandbox, error) {
+	if _, err := cube.ParseSandboxID(string(id)); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s, ok := e.sandboxes[id]
+	if !ok {
+		return nil, fmt.Errorf("sandbox %s: %w", id, cube.ErrNotFound)
+	}
+	return s, nil
+}
+
+// enter makes a sandbox known, or its new life.
+func (e *Engine) enter(s *sandbox) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sandboxes[s.id] = s
+	s.mu.Lock()
+	e.byLife[s.life] = s
+	s.mu.Unlock()
+}
+
+// claimID sets an id aside for a sandbox that is being made, or says that it is
+// taken. release takes that back.
+func (e *Engine) claimID(id cube.SandboxID) (release func(), err error) {
+	if _, err := cube.ParseSandboxID(string(id)); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, ok := e.sandboxes[id]; ok {
+		return nil, fmt.Errorf("sandbox %s: %w", id, cube.ErrExists)
+	}
+	if _, ok := e.claimed[id]; ok {
+		return nil, fmt.Errorf("sandbox %s is being made: %w", id, cube.ErrExists)
+	}
+	e.claimed[id] = struct{}{}
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.claimed, id)
+	}, nil
+}
+
+// remove makes a sandbox unknown.
+func (e *Engine) remove(s *sandbox) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = true
+	if s.stop != nil {
+		s.stop()
+	}
+	delete(e.sandboxes, s.id)
+	delete(e.byLife, s.life)
+}
+
+// Sandbox implements cube.Engine.
+func (e *Engine) Sandbox(_ context.Context, id cube.SandboxID) (cube.Sandbox, error) {
+	s, err := e.find(id)
+	if err != nil {
+		return cube.Sandbox{}, err
+	}
+	return s.view(), nil
+}
+
+// Sandboxes implements cube.Engine.
+func (e *Engine) Sandboxes(context.Context) ([]cube.Sandbox, error) {
+	e.mu.Lock()
+	all := make([]*sandbox, 0, len(e.sandboxes))
+	for _, s := range e.sandboxes {
+		all = append(all, s)
+	}
+	e.mu.Unlock()
+	out := make([]cube.Sandbox, len(all))
+	for i, s := range all {
+		out[i] = s.view()
+	}
+	slices.SortFunc(out, func(a, b cube.Sandbox) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return out, nil
+}
+
+// Usage implements cube.Engine.
+func (e *Engine) Usage(ctx context.Context, id cube.SandboxID) (cube.Usage, error) {
+	s, err := e.find(id)
+	if err != nil {
+		return cube.Usage{}, err
+	}
+	life, info, _ := s.current()
+	if info.State == cube.StateDead {
+		return cube.Usage{}, deadError(info)
+	}
+	u, err := e.lifeUsage(ctx, life)
+	if err != nil {
+		return cube.Usage{}, fmt.Errorf("usage of %s: %w", id, err)
+	}
+	return u.Usage, nil
+}

@@ -1,0 +1,124 @@
+package gvisor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	cube "cubesandbox"
+	"cubesandbox/guest/agentclient"
+	"cubesandbox/gvisor/keeperapi"
+	"cubesandbox/image"
+)
+
+// saveSlack is set aside on disk above what the guest has committed, in bytes: it
+// goes on committing until the save begins.
+const saveSlack = 64 << 20
+
+// Save implements cube.Engine.
+func (e *Engine) Save(ctx context.Context, id cube.SandboxID, im cube.ImageID) (cube.Image, error) {
+	s, err := e.lock(id)
+	if err != nil {
+		return cube.Image{}, err
+	}
+	defer s.unlock()
+	kind := cube.KindSnapshot
+	if im.IsTemplate() {
+		kind = cube.KindTemplate
+		// Every sandbox made from it would start with a connection of ours.
+		s.unfollow()
+		defer e.follow(s)
+		life, _, _ := s.current()
+		if err := agentclient.Quiesce(ctx, e.control(life)); err != nil {
+			return cube.Image{}, fmt.Errorf("save %s: %w", id, err)
+		}
+	}
+	out, err := e.writeImage(ctx, s, im, kind)
+	if err != nil {
+		return cube.Image{}, fmt.Errorf("save %s: %w", id, e.orDead(s, err))
+	}
+	return out, nil
+}
+
+// Pause implements cube.Engine.
+func (e *Engine) Pause(ctx context.Context, id cube.SandboxID, im cube.ImageID) (cube.Image, error) {
+	s, err := e.lock(id)
+	if err != nil {
+		return cube.Image{}, err
+	}
+	defer s.unlock()
+	life, _, _ := s.current()
+	if err := e.freeze(ctx, life); err != nil {
+		return cube.Image{}, fmt.Errorf("pause %s: freeze: %w", id, e.orDead(s, err))
+	}
+	s.setState(cube.StateFrozen)
+	out, err := e.writeImage(ctx, s, im, cube.KindPause)
+	if err != nil {
+		e.unfreeze(s, life)
+		return cube.Image{}, fmt.Errorf("pause %s: %w", id, e.orDead(s, err))
+	}
+	// Published: from here on the image is the sandbox.
+	e.remove(s)
+	return out, e.endLife(life, cube.DeathKilled)
+}
+
+// unfreeze lets a life run on after a verb has failed, whatever became of the
+// verb's context.
+func (e *Engine) unfreeze(s *sandbox, life string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := e.thaw(ctx, life); err != nil {
+		e.log.Error("a sandbox does not run on", "sandbox", s.id, "life", life, "error", err)
+		return
+	}
+	s.setState(cube.StateRunning)
+}
+
+// writeImage saves the current life to a new image and publishes it.
+func (e *Engine) writeImage(ctx context.Context, s *sandbox, id cube.ImageID, kind cube.ImageKind) (cube.Image, error) {
+	w, err := e.saveTo(ctx, s, id)
+	if err != nil {
+		return cube.Image{}, err
+	}
+	im := e.describe(s, kind)
+	return w.Publish(im)
+}
+
+// saveTo writes the current life's state, unpublished.
+func (e *Engine) saveTo(ctx context.Context, s *sandbox, id cube.ImageID) (*image.Writer, error) {
+	life, _, _ := s.current()
+	u, err := e.lifeUsage(ctx, life)
+	if err != nil {
+		return nil, err
+	}
+	w, err := e.images.Begin(id, u.CommittedBytes+saveSlack)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.keeper.call(ctx, keeperapi.MethodSave, keeperapi.Ref{Life: life}, w.Files, nil); err != nil {
+		w.Abort()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (e *Engine) describe(s *sandbox, kind cube.ImageKind) cube.Image {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	im := cube.Image{
+		Kind: kind, Source: s.id, Created: time.Now().UTC(), Limits: s.info.Limits,
+		Engine: e.Version(), Rootfs: s.rootfs, Agent: s.agent,
+	}
+	if kind == cube.KindTemplate {
+		im.Source = ""
+	}
+	return im
+}
+
+// orDead replaces an error by the reason when the sandbox has died meanwhile.
+func (e *Engine) orDead(s *sandbox, err error) error {
+	if info := s.view(); info.State == cube.StateDead {
+		return deadError(info)
+	}
+	return err
+}
