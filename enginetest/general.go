@@ -89,7 +89,7 @@ func general() []promise {
 			}
 			_, err := x.e.Create(x.ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: cube.NewSnapshotID()})
 			x.wantError(err, cube.ErrNotFound, "create from an unknown image")
-			_, err = x.e.Resume(x.ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: cube.NewSnapshotID()})
+			_, err = x.e.Resume(x.ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: cube.NewSnapshotID(), Generation: 2})
 			x.wantError(err, cube.ErrNotFound, "resume from an unknown image")
 			_, err = x.e.Rollback(x.ctx, s.ID, cube.NewSnapshotID())
 			x.wantError(err, cube.ErrNotFound, "rollback to an unknown image")

@@ -199,9 +199,23 @@ func poolPromises() []promise {
 			x.noError(x.e.SetPools(x.ctx, cube.Pools{}), "empty pools")
 			x.ready(0)
 		}},
+		{"pools: of an image that is not there are refused", func(x *X) {
+			err := x.e.SetPools(x.ctx, cube.Pools{Restored: map[cube.ImageID]int{cube.NewSnapshotID(): 1}})
+			if err == nil { // then it is found out in the background
+				err = x.e.PoolsReady(x.ctx)
+			}
+			x.wantError(err, cube.ErrNotFound, "set pools, then ready")
+		}},
 		{"pools: ready says why a pool cannot be filled", func(x *X) {
-			x.noError(x.e.SetPools(x.ctx, cube.Pools{Restored: map[cube.ImageID]int{cube.NewSnapshotID(): 1}}), "set pools")
-			x.wantError(x.e.PoolsReady(x.ctx), cube.ErrNotFound, "pools ready")
+			undo, ok := x.fault(StartFails, x.h.Image)
+			if !ok {
+				return
+			}
+			defer undo()
+			x.noError(x.e.SetPools(x.ctx, cube.Pools{Restored: map[cube.ImageID]int{x.h.Image: 1}}), "set pools")
+			if err := x.e.PoolsReady(x.ctx); err == nil || x.ctx.Err() != nil {
+				x.Errorf("got %v, want the reason", err)
+			}
 		}},
 	}
 }

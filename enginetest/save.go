@@ -160,6 +160,12 @@ func pausePromises() []promise {
 				x.gone(id)
 			})
 		}},
+		{"resume: a generation that cannot be above that of the paused life is invalid", func(x *X) {
+			for gen := range cube.Generation(2) {
+				_, err := x.e.Resume(x.ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: x.h.Image, Generation: gen})
+				x.wantError(err, cube.ErrInvalid, "resume")
+			}
+		}},
 		{"resume: an id that runs exists already", func(x *X) {
 			s := x.create()
 			_, err := x.e.Resume(x.ctx, cube.CreateSpec{ID: s.ID, Image: x.h.Image, Generation: 2})

@@ -35,6 +35,9 @@ func (e *Engine) Create(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox
 
 // Resume implements cube.Engine.
 func (e *Engine) Resume(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox, error) {
+	if spec.Generation < 2 {
+		return cube.Sandbox{}, fmt.Errorf("resume %s: generation %d: it must be above that of the paused life: %w", spec.ID, spec.Generation, cube.ErrInvalid)
+	}
 	return e.createOne(ctx, "resume", spec)
 }
 
