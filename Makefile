@@ -1,0 +1,92 @@
+# What one does here, by one word each; make alone lists them.
+#
+# Slow things are kept by content under CUBE_CACHE, not in the checkout, so a fresh
+# clone on a machine that has built before is quick.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+export CUBE_CACHE ?= /var/cache/cube
+export GOCACHE := $(CUBE_CACHE)/go-build
+export GOFLAGS := -trimpath -buildvcs=false
+PIN := -X gvisor.dev/gvisor/runsc/version.version
+
+# Packages that start sandboxes: one at a time, without the race detector (gVisor
+# does not run with cgo).
+BOXES := ./gvisor/... ./e2e/...
+# Everything else runs with the race detector.
+UNITS = $(shell go list ./... | grep -v -E '^cubesandbox/(gvisor|e2e|cmd/cube-sentry)(/|$$)')
+GOTEST := go run ./scripts/gotest
+
+.PHONY: help up machine build template demo test lint unit boxes check soak bench conformance down clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+up: build template demo ## install what is missing, build, make the template, show it
+
+machine:
+	@scripts/machine.sh
+
+build: machine bin/cube-guest.erofs ## the programs, in bin/
+
+.PHONY: programs
+programs: machine
+	@echo "==> build bin/"
+	@mkdir -p bin
+	@CGO_ENABLED=0 go build -ldflags='-s -w' -o bin/ ./cmd/cube ./cmd/cube-network ./cmd/cube-guest
+	@CGO_ENABLED=0 go build -ldflags="-s -w $(PIN)=$$(scripts/engine-version.sh)" -o bin/ ./cmd/cube-sentry
+
+# The go command leaves bin/cube-guest alone when nothing has changed, and so does this.
+bin/cube-guest: programs ;
+bin/cube-guest.erofs: bin/cube-guest
+	@echo "==> pack $@"
+	@CGO_ENABLED=0 go run ./scripts/pack-agent bin/cube-guest $@
+
+template: build ## the template base; again only when something has changed
+	@echo "==> template base"
+	@bin/cube template build base
+
+demo: template ## save, kill, bring back and clone, in one table
+	@bin/cube demo
+
+test: lint unit boxes ## lint, unit tests with the race detector, one end-to-end pass
+
+lint: machine ## gofmt, go vet, staticcheck
+	@scripts/lint.sh
+
+unit: machine
+	@echo "==> unit tests"
+	@CGO_ENABLED=1 $(GOTEST) unit -race -timeout 10m $(UNITS)
+
+boxes: build template
+	@echo "==> tests with sandboxes"
+	@CGO_ENABLED=0 $(GOTEST) boxes -p 1 -timeout 15m $(BOXES)
+
+check: test ## make test and every short form; what CI runs
+	@echo "==> probe, short form"
+	@bin/cube probe --engine --rounds 3
+	@echo "==> bench, short form"
+	@bin/cube bench --short
+	@$(MAKE) --no-print-directory conformance
+
+soak: build template ## the long forms
+	@echo "==> tests with sandboxes, long forms"
+	@CUBE_FORM=long CGO_ENABLED=0 $(GOTEST) soak -p 1 -count=1 -timeout 4h $(BOXES)
+	@echo "==> probe, 20 rounds"
+	@bin/cube probe --engine --rounds 20
+
+bench: build template ## measure, against runsc too
+	@bin/cube bench --baseline
+
+conformance: ## docs/conformance.md from the last results
+	@go run ./scripts/conformance
+
+down: ## end all sandboxes and processes of ours
+	@if [ -x bin/cube ]; then bin/cube down; fi
+
+clean: down ## remove what was built; caches and images stay
+	@rm -rf bin .cache
+	@echo "kept: $(CUBE_CACHE) (caches) and $${CUBE_STATE:-/var/lib/cube} (images)"

@@ -1,0 +1,104 @@
+package house
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "cubesandbox"
+
+// tree is the checkout: every file that is tracked or could be.
+type tree struct {
+	root  string
+	files []string // slash-separated, from the root
+	fset  *token.FileSet
+	gos   []*goFile
+}
+
+// goFile is a parsed Go file of the module.
+type goFile struct {
+	name      string
+	dir       string // "." is the root
+	src       []byte
+	ast       *ast.File
+	generated bool
+}
+
+func (f *goFile) test() bool { return strings.HasSuffix(f.name, "_test.go") }
+
+var generatedMark = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+
+func readTree(t *testing.T) *tree {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("git ls-files: %v", err)
+	}
+	tr := &tree{root: root, fset: token.NewFileSet()}
+	for _, name := range strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		st, err := os.Lstat(filepath.Join(root, name))
+		if err != nil || !st.Mode().IsRegular() {
+			continue // removed and not yet committed, or a link
+		}
+		tr.files = append(tr.files, name)
+		if strings.HasSuffix(name, ".go") {
+			tr.gos = append(tr.gos, tr.parse(t, name))
+		}
+	}
+	if len(tr.gos) == 0 {
+		t.Fatal("no Go file found: is this a checkout?")
+	}
+	return tr
+}
+
+func (tr *tree) parse(t *testing.T, name string) *goFile {
+	t.Helper()
+	src := tr.read(t, name)
+	parsed, err := parser.ParseFile(tr.fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &goFile{name: name, dir: path.Dir(name), src: src, ast: parsed, generated: generatedMark.Match(src)}
+}
+
+func (tr *tree) read(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(tr.root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// imports returns the paths that a file imports.
+func (f *goFile) imports() []string {
+	var paths []string
+	for _, spec := range f.ast.Imports {
+		p, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			p = spec.Path.Value
+		}
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+func (tr *tree) line(pos token.Pos) int { return tr.fset.Position(pos).Line }
+
+func lineCount(src []byte) int { return bytes.Count(src, []byte("\n")) }
