@@ -1,0 +1,30 @@
+// The runtime must neither hold a cgroup file open nor look at it every second.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
+// Command cube-guest is process 1 of a sandbox. It is started without arguments
+// from its own file system; "cube-guest init" is what it starts itself as process
+// 1 of the users' namespaces.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"cubesandbox/guest/agent"
+	"cubesandbox/guest/spawn"
+)
+
+func main() {
+	var err error
+	if len(os.Args) == 2 && os.Args[1] == "init" {
+		err = spawn.RunInit()
+	} else {
+		err = agent.Run([]string{os.Args[0], "init"})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cube-guest:", err)
+		os.Exit(1)
+	}
+}

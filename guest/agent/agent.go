@@ -1,0 +1,186 @@
+// Package agent is process 1 of a sandbox: it starts the users' init and starts
+// it again when it dies, serves envd to users and the control protocol to the
+// server (see package agentapi), and watches memory.
+//
+// An idle agent runs no timers and wakes up for nothing.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"cubesandbox/guest/agentapi"
+	"cubesandbox/guest/asuser"
+	"cubesandbox/guest/cgroup"
+	"cubesandbox/guest/process"
+	"cubesandbox/guest/spawn"
+
+	"golang.org/x/sys/unix"
+)
+
+// Version of the program, set at link time.
+var Version = "dev"
+
+// Heap settings. What the agent holds is in every image, so garbage is collected
+// early; the limit makes a burst of requests collect harder instead of growing.
+const (
+	heapPercent = 50
+	heapLimit   = 32 << 20 // bytes
+)
+
+// Agent is the state of the agent.
+type Agent struct {
+	table  *process.Table
+	files  *asuser.Runner
+	inits  *supervisor
+	events *eventLog
+	memory *memoryWatch
+	conns  *connections
+
+	mu         sync.Mutex // guards all below
+	generation uint64
+	token      string
+}
+
+// Run runs the agent until a listener fails. initArgs make the agent's program
+// call spawn.RunInit.
+func Run(initArgs []string) error {
+	debug.SetGCPercent(heapPercent)
+	debug.SetMemoryLimit(heapLimit)
+	runtime.GOMAXPROCS(min(2, runtime.NumCPU()))
+	unix.Umask(0o022)
+	if err := cgroup.Setup(); err != nil {
+		return err
+	}
+	if err := setupInfo(); err != nil {
+		return err
+	}
+	a := &Agent{events: newEventLog(), conns: newConnections()}
+	a.inits = newSupervisor(initArgs, a.events)
+	a.files = asuser.NewRunner(a.inits.namespace)
+	a.memory = newMemoryWatch(func(group, detail string) {
+		a.table.OOM(group)
+		a.events.add(agentapi.EventOOM, detail)
+	})
+	a.table = process.NewTable(func() (process.Starter, error) { return a.inits.current() }, a.files, a.memory.poke)
+	go a.memory.watch(a.table.Active) // both live as long as the agent
+	if err := a.inits.start(); err != nil {
+		return err
+	}
+	return a.serve()
+}
+
+// serve listens on both ports until one fails.
+func (a *Agent) serve() error {
+	failed := make(chan error, 2)
+	for port, handler := range map[uint16]http.Handler{
+		agentapi.EnvdPort:    a.envd(),
+		agentapi.ControlPort: a.control(),
+	} {
+		l, err := listen(port)
+		if err != nil {
+			return err
+		}
+		srv := &http.Server{
+			Handler:           handler,
+			ReadHeaderTimeout: 30 * time.Second,
+			IdleTimeout:       640 * time.Second,
+			MaxHeaderBytes:    64 << 10,
+			ConnContext:       connContext,
+			ErrorLog:          quiet,
+		}
+		go func() {
+			failed <- fmt.Errorf("serve port %d: %w", port, srv.Serve(&tracked{l, a.conns, port == agentapi.ControlPort}))
+		}()
+	}
+	return <-failed
+}
+
+// listen listens on all addresses: programs inside use envd too. Keep-alive
+// probes are off, so that a quiet connection costs nothing.
+func listen(port uint16) (net.Listener, error) {
+	c := net.ListenConfig{KeepAlive: -1}
+	l, err := c.Listen(context.Background(), "tcp", fmt.Sprintf(":%d", port))
+	if err != nil {
+		return nil, fmt.Errorf("listen on port %d: %w", port, err)
+	}
+	return l, nil
+}
+
+// configure begins a generation.
+func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) error {
+	if c.Version < 1 || c.SandboxID == "" || c.Generation == 0 {
+		return errors.New("configure: version, sandboxId and generation must be set")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c.Generation < a.generation {
+		return fmt.Errorf("configure: generation %d is over, the current one is %d", c.Generation, a.generation)
+	}
+	if c.Hostname != "" {
+		if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
+			return fmt.Errorf("configure: set hostname %q: %w", c.Hostname, err)
+		}
+	}
+	if err := writeInfo(c.SandboxID, c.Generation); err != nil {
+		return err
+	}
+	if err := cgroup.LimitPids(c.Pids); err != nil {
+		return fmt.Errorf("configure: limit processes: %w", err)
+	}
+	a.memory.setLimit(c.MemoryBytes)
+	a.table.SetEnv(c.Env)
+	a.token = c.AccessToken
+	a.generation = c.Generation
+	a.conns.begin(c.Generation, caller)
+	return nil
+}
+
+func (a *Agent) currentToken() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.token
+}
+
+func (a *Agent) status() agentapi.Status {
+	a.mu.Lock()
+	generation := a.generation
+	a.mu.Unlock()
+	return agentapi.Status{Generation: generation, Processes: a.table.Running(), MemoryBytes: a.memory.used()}
+}
+
+// quiesce closes every connection but the caller's and gives back what memory
+// it can, so that an image holds neither.
+func (a *Agent) quiesce(caller net.Conn) {
+	a.conns.closeAll(caller)
+	debug.FreeOSMemory()
+}
+
+// setupInfo mounts the small file system that tells programs who they are in.
+func setupInfo() error {
+	if err := os.MkdirAll(spawn.InfoDir, 0o755); err != nil {
+		return fmt.Errorf("make %s: %w", spawn.InfoDir, err)
+	}
+	if err := unix.Mount("cube", spawn.InfoDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0755,size=64k"); err != nil {
+		return fmt.Errorf("mount %s: %w", spawn.InfoDir, err)
+	}
+	return nil
+}
+
+// writeInfo writes the sandbox's id and generation. Users cannot write there.
+func writeInfo(id string, generation uint64) error {
+	for name, text := range map[string]string{"id": id, "generation": fmt.Sprint(generation)} {
+		if err := os.WriteFile(spawn.InfoDir+"/"+name, []byte(text+"\n"), 0o644); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"cubesandbox/guest/cgroup"
+
+	"golang.org/x/sys/unix"
+)
+
+// memoryWatch kills the largest of the users' processes when the sandbox has
+// used nearly all of its memory: gVisor has no memory limit and no OOM killer
+// inside, and the host's limit ends the sandbox as a whole.
+//
+// Its source is sysinfo(2): gVisor answers it with the number of blocks of the
+// one file that holds all the guest's memory, process and tmpfs pages alike, which
+// is also what the host charges. That is one system call of constant cost.
+// /proc/meminfo, memory.current and rss have gVisor ask the host about every
+// page that it does not know yet, and the former is held back for up to eight
+// times as long as that takes; so they are late when it matters. A process's rss
+// only decides which is the largest.
+//
+// It looks only while users' processes run, and the more often the less is left:
+// the sooner the rest could be gone.
+type memoryWatch struct {
+	killed func(group, detail string)
+	wake   chan struct{} // holds one token when there is reason to look
+	limit  atomic.Int64  // bytes; 0 for none
+}
+
+const (
+	// fillRate is how fast a sandbox is thought to be able to take memory, in
+	// bytes per second.
+	fillRate = 4 << 30
+	// Bounds of the time between two looks.
+	minLook = 5 * time.Millisecond
+	maxLook = time.Second
+	// settle is the time between two kills: the memory of the first comes back.
+	settle = 50 * time.Millisecond
+)
+
+func newMemoryWatch(killed func(group, detail string)) *memoryWatch {
+	return &memoryWatch{killed: killed, wake: make(chan struct{}, 1)}
+}
+
+func (m *memoryWatch) setLimit(bytes int64) {
+	m.limit.Store(bytes)
+	m.poke()
+}
+
+// poke makes the watch look now.
+func (m *memoryWatch) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// watch never returns. active says whether any of the users' processes runs;
+// when that changes to true, poke must be called.
+func (m *memoryWatch) watch(active func() bool) {
+	timer := time.NewTimer(maxLook)
+	timer.Stop()
+	for {
+		limit := m.limit.Load()
+		if limit <= 0 || !active() {
+			<-m.wake
+			continue
+		}
+		wait := pace(m.used(), limit)
+		if wait == 0 {
+			m.kill(limit)
+			wait = settle
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-m.wake:
+		}
+	}
+}
+
+// threshold is where the watch acts: 95 % of the limit.
+func threshold(limit int64) int64 { return limit - limit/20 }
+
+// pace returns when to look again; 0 means that it is time to act.
+func pace(used, limit int64) time.Duration {
+	left := threshold(limit) - used
+	if left <= 0 {
+		return 0
+	}
+	return min(max(time.Duration(float64(left)/fillRate*float64(time.Second)), minLook), maxLook)
+}
+
+// used returns the bytes of memory that the guest has committed.
+func (m *memoryWatch) used() int64 {
+	var s unix.Sysinfo_t
+	if unix.Sysinfo(&s) != nil {
+		return 0
+	}
+	return int64(s.Totalram-s.Freeram) * int64(s.Unit)
+}
+
+// kill kills the largest process. Init, which users' root may have taken over,
+// is one of them only where it holds much: all others would die with it.
+func (m *memoryWatch) kill(limit int64) {
+	group, pid, rss := largest(limit / 4)
+	if pid == 0 {
+		return
+	}
+	name := command(pid)
+	if unix.Kill(pid, unix.SIGKILL) == nil {
+		m.killed(group, fmt.Sprintf("killed %s (%d MiB): the sandbox had used 95%% of its %d MiB of memory", name, rss>>20, limit>>20))
+	}
+}
+
+// largest returns the users' process with the most resident memory, in bytes,
+// those in init's group only from initFrom on.
+func largest(initFrom int64) (group string, pid int, rss int64) {
+	cgroup.Processes(func(g string, p int) bool {
+		if r := resident(p); r > rss && (g != cgroup.Init || r >= initFrom) {
+			group, pid, rss = g, p, r
+		}
+		return true
+	})
+	return group, pid, rss
+}
+
+func resident(pid int) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}
+
+// command returns the name of a process, which the process chooses.
+func command(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return "a process"
+	}
+	return strconv.QuoteToASCII(strings.TrimSpace(string(b[:min(len(b), 64)])))
+}

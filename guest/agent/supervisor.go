@@ -1,0 +1,107 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"cubesandbox/guest/agentapi"
+	"cubesandbox/guest/cgroup"
+	"cubesandbox/guest/spawn"
+
+	"golang.org/x/sys/unix"
+)
+
+// supervisor keeps an init running.
+type supervisor struct {
+	argv   []string
+	events *eventLog
+
+	mu   sync.Mutex // guards init
+	init *spawn.Init
+}
+
+func newSupervisor(argv []string, events *eventLog) *supervisor {
+	return &supervisor{argv: argv, events: events}
+}
+
+// start starts the first init; from then on a dead one is replaced.
+func (s *supervisor) start() error {
+	i, err := s.launch()
+	if err != nil {
+		return err
+	}
+	go s.watch(i)
+	return nil
+}
+
+func (s *supervisor) launch() (*spawn.Init, error) {
+	i, err := spawn.Launch(s.argv)
+	if err != nil {
+		return nil, err
+	}
+	if err := cgroup.MoveInit(i.PID()); err != nil {
+		i.Kill()
+		return nil, err
+	}
+	s.mu.Lock()
+	s.init = i
+	s.mu.Unlock()
+	return i, nil
+}
+
+// watch replaces init for as long as the agent lives. A guest that kills init
+// again and again only slows itself down.
+func (s *supervisor) watch(i *spawn.Init) {
+	pause := time.Duration(0)
+	for {
+		born := time.Now()
+		<-i.Done()
+		s.events.add(agentapi.EventInitDied, "the users' init ended, and all processes with it")
+		for {
+			if time.Since(born) > time.Second {
+				pause = 0
+			}
+			time.Sleep(pause) // a limit on the rate, not a wait for something
+			pause = min(2*pause+10*time.Millisecond, time.Second)
+			next, err := s.launch()
+			if err == nil {
+				i = next
+				break
+			}
+			s.events.add(agentapi.EventInitDied, fmt.Sprintf("starting a new init failed: %v", err))
+			born = time.Now()
+		}
+	}
+}
+
+// current returns the running init.
+func (s *supervisor) current() (*spawn.Init, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.init == nil {
+		return nil, spawn.ErrInitDied
+	}
+	return s.init, nil
+}
+
+// namespace returns a descriptor of the users' mount namespace, for package asuser.
+func (s *supervisor) namespace() (int, func(), error) {
+	i, err := s.current()
+	if err != nil {
+		return -1, nil, err
+	}
+	raw, err := i.MountNamespace().SyscallConn()
+	if err != nil {
+		return -1, nil, spawn.ErrInitDied
+	}
+	fd := -1
+	err = errors.Join(raw.Control(func(n uintptr) {
+		fd, _ = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0)
+	}))
+	if err != nil || fd < 0 {
+		return -1, nil, spawn.ErrInitDied
+	}
+	return fd, func() { unix.Close(fd) }, nil
+}

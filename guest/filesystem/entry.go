@@ -1,0 +1,94 @@
+// Package filesystem serves envd's filesystem.Filesystem and its HTTP routes for
+// files. Every path is resolved as the named user, with that user's rights, in
+// the users' mount namespace (see package asuser).
+package filesystem
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"cubesandbox/guest/envdpb/filesystem"
+	"cubesandbox/guest/users"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// entry describes a file as Lstat sees it; of a symbolic link, type and mode are
+// those of its target.
+func entry(path string, names users.Names) (*filesystem.EntryInfo, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	return describe(path, info, names), nil
+}
+
+func describe(path string, info os.FileInfo, names users.Names) *filesystem.EntryInfo {
+	e := &filesystem.EntryInfo{
+		Name: info.Name(), Path: path, Type: fileType(info.Mode()), Size: info.Size(),
+		Mode: uint32(info.Mode().Perm()), Permissions: info.Mode().String(),
+		ModifiedTime: timestamppb.New(info.ModTime()),
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		e.Owner, e.Group = names.User(st.Uid), names.Group(st.Gid)
+	}
+	if info.Mode()&os.ModeSymlink != 0 {
+		target := path
+		if t, err := filepath.EvalSymlinks(path); err == nil {
+			target = t
+		}
+		e.SymlinkTarget = &target
+		e.Type = filesystem.FileType_FILE_TYPE_SYMLINK
+		if ti, err := os.Stat(path); err == nil {
+			e.Type, e.Mode = fileType(ti.Mode()), uint32(ti.Mode().Perm())
+		}
+	}
+	if info.Mode().IsRegular() {
+		e.Metadata = readMetadata(path)
+	}
+	return e
+}
+
+func fileType(m os.FileMode) filesystem.FileType {
+	switch {
+	case m.IsDir():
+		return filesystem.FileType_FILE_TYPE_DIRECTORY
+	case m&os.ModeSymlink != 0:
+		return filesystem.FileType_FILE_TYPE_SYMLINK
+	case m.IsRegular():
+		return filesystem.FileType_FILE_TYPE_FILE
+	}
+	return filesystem.FileType_FILE_TYPE_UNSPECIFIED
+}
+
+// maxEntries bounds the answer to ListDir.
+const maxEntries = 50_000
+
+// list describes what is in a directory, in lexical order, down to depth levels.
+// It does not follow links below dir.
+func list(dir string, depth int, names users.Names, to []*filesystem.EntryInfo) ([]*filesystem.EntryInfo, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return to, err
+	}
+	for _, d := range entries {
+		if len(to) >= maxEntries {
+			return to, fmt.Errorf("%w: %s has more than %d entries at this depth; list its parts", errTooMany, dir, maxEntries)
+		}
+		path := filepath.Join(dir, d.Name())
+		info, err := d.Info()
+		if err != nil {
+			continue // removed meanwhile
+		}
+		to = append(to, describe(path, info, names))
+		if !info.IsDir() || depth <= 1 {
+			continue
+		}
+		if to, err = list(path, depth-1, names, to); err != nil && !os.IsPermission(err) && !os.IsNotExist(err) {
+			return to, err
+		}
+	}
+	return to, nil
+}

@@ -1,0 +1,145 @@
+package filesystem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"cubesandbox/guest/asuser"
+	"cubesandbox/guest/envdpb/filesystem"
+	"cubesandbox/guest/envdpb/filesystem/filesystemconnect"
+	"cubesandbox/guest/spawn"
+	"cubesandbox/guest/users"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+)
+
+// Service is envd's filesystem.Filesystem. Watching is not implemented yet: its
+// methods answer "unimplemented".
+type Service struct {
+	filesystemconnect.UnimplementedFilesystemHandler
+	Runner *asuser.Runner
+	// User returns the user that a request with these headers is from.
+	User func(http.Header) string
+}
+
+var errTooMany = errors.New("too many entries")
+
+// maxDepth bounds how deep ListDir goes.
+const maxDepth = 256
+
+// do runs f as the request's user with the path that the user means.
+func (s *Service) do(h http.Header, path string, f func(path string, u users.User) error) error {
+	return rpcError(s.Runner.Do(s.User(h), func(u users.User) error { return f(spawn.Resolve(u, path), u) }))
+}
+
+// Stat describes a file.
+func (s *Service) Stat(_ context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+	res := &filesystem.StatResponse{}
+	err := s.do(req.Header(), req.Msg.Path, func(path string, _ users.User) (err error) {
+		res.Entry, err = entry(path, users.ReadNames())
+		return err
+	})
+	return answer(res, err)
+}
+
+// ListDir lists a directory.
+func (s *Service) ListDir(_ context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
+	res := &filesystem.ListDirResponse{}
+	depth := min(max(int(req.Msg.Depth), 1), maxDepth)
+	err := s.do(req.Header(), req.Msg.Path, func(path string, _ users.User) error {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if !info.IsDir() {
+			return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path is not a directory: %s", path))
+		}
+		res.Entries, err = list(path, depth, users.ReadNames(), nil)
+		return err
+	})
+	return answer(res, err)
+}
+
+// MakeDir makes a directory and its parents.
+func (s *Service) MakeDir(_ context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+	res := &filesystem.MakeDirResponse{}
+	err := s.do(req.Header(), req.Msg.Path, func(path string, _ users.User) error {
+		if info, err := os.Stat(path); err == nil {
+			if info.IsDir() {
+				return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("directory already exists: %s", path))
+			}
+			return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path already exists but it is not a directory: %s", path))
+		}
+		err := os.MkdirAll(path, 0o755)
+		if err == nil {
+			res.Entry, err = entry(path, users.ReadNames())
+		}
+		return err
+	})
+	return answer(res, err)
+}
+
+// Move renames a file or directory, and makes the parents of its new place.
+func (s *Service) Move(_ context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
+	res := &filesystem.MoveResponse{}
+	err := s.do(req.Header(), req.Msg.Source, func(source string, u users.User) error {
+		if _, err := os.Lstat(source); err != nil {
+			return err
+		}
+		destination := spawn.Resolve(u, req.Msg.Destination)
+		if err := os.MkdirAll(filepath.Dir(destination), 0o755); err != nil {
+			return err
+		}
+		err := os.Rename(source, destination)
+		if err == nil {
+			res.Entry, err = entry(destination, users.ReadNames())
+		}
+		return err
+	})
+	return answer(res, err)
+}
+
+// Remove removes a file, or a directory with all that is in it; nothing happens
+// if there is none.
+func (s *Service) Remove(_ context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
+	err := s.do(req.Header(), req.Msg.Path, func(path string, _ users.User) error { return os.RemoveAll(path) })
+	return answer(&filesystem.RemoveResponse{}, err)
+}
+
+func answer[T any](msg *T, err error) (*connect.Response[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(msg), nil
+}
+
+// rpcError gives an error its Connect code.
+func rpcError(err error) error {
+	var already *connect.Error
+	if err == nil || errors.As(err, &already) {
+		return err
+	}
+	code := connect.CodeInternal
+	switch {
+	case errors.Is(err, users.ErrUnknown):
+		code = connect.CodeUnauthenticated
+	case errors.Is(err, os.ErrNotExist):
+		code = connect.CodeNotFound
+	case errors.Is(err, os.ErrPermission):
+		code = connect.CodePermissionDenied
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG):
+		code = connect.CodeInvalidArgument
+	case errors.Is(err, os.ErrExist), errors.Is(err, unix.ENOTEMPTY):
+		code = connect.CodeAlreadyExists
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, errTooMany):
+		code = connect.CodeResourceExhausted
+	case errors.Is(err, spawn.ErrInitDied):
+		code = connect.CodeAborted
+	}
+	return connect.NewError(code, err)
+}

@@ -1,0 +1,191 @@
+package filesystem
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"cubesandbox/guest/spawn"
+	"cubesandbox/guest/users"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxParts bounds the files of one upload.
+const maxParts = 10_000
+
+// uploaded is what the answer to an upload says of each file.
+type uploaded struct {
+	Name     string            `json:"name"`
+	Path     string            `json:"path"`
+	Type     string            `json:"type"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// upload is one request that writes files.
+type upload struct {
+	files *Files
+	user  string
+	path  string // of the query, empty when it has none
+	meta  map[string]string
+	done  []uploaded
+	seen  map[string]bool
+}
+
+func (f *Files) upload(w http.ResponseWriter, r *http.Request, query url.Values) error {
+	meta, err := requestMetadata(r.Header)
+	if err != nil {
+		return &status{http.StatusBadRequest, err.Error()}
+	}
+	u := &upload{files: f, user: f.user(query), path: query.Get("path"), meta: meta, done: []uploaded{}, seen: make(map[string]bool)}
+	if r.Body, err = decoded(r); err != nil {
+		return err
+	}
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case err == nil && kind == "application/octet-stream":
+		if u.path == "" {
+			return &status{http.StatusBadRequest, "the query names no path"}
+		}
+		err = u.write(u.path, r.Body)
+	case err == nil && strings.HasPrefix(kind, "multipart/"):
+		err = u.parts(r)
+	default:
+		err = &status{http.StatusBadRequest, "Content-Type must be multipart/form-data or application/octet-stream"}
+	}
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	return json.NewEncoder(w).Encode(u.done)
+}
+
+// decoded undoes a request's Content-Encoding.
+func decoded(r *http.Request) (io.ReadCloser, error) {
+	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
+	case "", "identity":
+		return r.Body, nil
+	case "gzip":
+		z, err := gzip.NewReader(r.Body)
+		if err != nil {
+			return nil, &status{http.StatusBadRequest, "the body is not gzip: " + err.Error()}
+		}
+		return z, nil
+	}
+	return nil, &status{http.StatusBadRequest, "unsupported Content-Encoding: gzip and identity are"}
+}
+
+// parts writes every part that is named "file".
+func (u *upload) parts(r *http.Request) error {
+	mr, err := r.MultipartReader()
+	if err != nil {
+		return &status{http.StatusBadRequest, "error parsing multipart form: " + err.Error()}
+	}
+	for n := 0; ; n++ {
+		part, err := mr.NextPart()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return &status{http.StatusBadRequest, "error parsing multipart form: " + err.Error()}
+		}
+		if n == maxParts {
+			return &status{http.StatusBadRequest, fmt.Sprintf("more than %d parts; upload them in several requests", maxParts)}
+		}
+		if part.FormName() != "file" {
+			continue
+		}
+		path := u.path
+		if path == "" {
+			if path = filename(part); path == "" {
+				return &status{http.StatusBadRequest, "a part named file has no filename, and the query no path"}
+			}
+		}
+		if err := u.write(path, part); err != nil {
+			return err
+		}
+	}
+}
+
+// filename is a part's file name with its directories, which Part.FileName drops.
+func filename(p *multipart.Part) string {
+	_, params, err := mime.ParseMediaType(p.Header.Get("Content-Disposition"))
+	if err != nil {
+		return ""
+	}
+	return params["filename"]
+}
+
+// write writes one file as the user.
+func (u *upload) write(path string, from io.Reader) error {
+	if strings.ContainsRune(path, 0) {
+		return &status{http.StatusBadRequest, "the path has a NUL byte"}
+	}
+	var file *os.File
+	err := u.files.Runner.Do(u.user, func(account users.User) (err error) {
+		path = spawn.Resolve(account, path)
+		if u.seen[path] {
+			return &status{http.StatusBadRequest, fmt.Sprintf("you cannot upload multiple files to the same path '%s' in one upload request", path)}
+		}
+		file, err = openWrite(path, u.meta)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	u.seen[path] = true
+	if err := fill(file, from); err != nil {
+		return err
+	}
+	u.done = append(u.done, uploaded{filepath.Base(path), path, "file", u.meta})
+	return nil
+}
+
+// fill copies a body to a file and closes it.
+func fill(file *os.File, from io.Reader) error {
+	_, err := io.Copy(file, from)
+	if e := file.Close(); err == nil {
+		err = e
+	}
+	var failed *os.PathError
+	if err != nil && !errors.As(err, &failed) { // the body's fault
+		return &status{http.StatusBadRequest, "error reading the body: " + err.Error()}
+	}
+	return err
+}
+
+// openWrite opens a regular file for writing, empty, with its parents.
+func openWrite(path string, meta map[string]string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0o666)
+	if errors.Is(err, unix.EISDIR) {
+		return nil, &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is a directory", path)}
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	file, _, err := regular(fd, path)
+	if err != nil {
+		return nil, err
+	}
+	err = file.Truncate(0)
+	if err == nil {
+		err = replaceMetadata(int(file.Fd()), meta)
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}

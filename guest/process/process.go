@@ -1,0 +1,278 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"cubesandbox/guest/cgroup"
+	"cubesandbox/guest/envdpb/process"
+	"cubesandbox/guest/spawn"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+)
+
+// Process is a started program.
+type Process struct {
+	Config *process.ProcessConfig
+	Tag    *string
+	// PID is its number as users see it.
+	PID int
+
+	number  uint64 // order of starting
+	group   string // its control group, below cgroup.Root
+	starter Starter
+	child   *spawn.Child
+	out     *output
+
+	input    chan struct{} // holds one token: one writer at a time
+	stdin    *os.File      // nil when it has none
+	terminal *os.File      // nil when it has none
+
+	oom     atomic.Bool // killed for want of memory, it or a descendant
+	expired atomic.Bool // killed at its deadline
+
+	done chan struct{} // closed when end is set
+	end  *process.ProcessEvent_EndEvent
+}
+
+// Start starts a process as the named user and returns it with a reader of its
+// output. At the deadline, if not zero, it is killed with all its descendants.
+// Errors are Connect errors.
+func (t *Table) Start(ctx context.Context, user string, req *process.StartRequest, deadline time.Time) (*Process, *reader, error) {
+	config := req.GetProcess()
+	if config == nil {
+		return nil, nil, connect.NewError(connect.CodeInvalidArgument, errors.New("the request names no process"))
+	}
+	starter, err := t.starter()
+	if err != nil {
+		return nil, nil, startError(err)
+	}
+	p := &Process{
+		Config: config, Tag: req.Tag, starter: starter, input: make(chan struct{}, 1),
+		out: newOutput(maxOutput, stall), done: make(chan struct{}),
+	}
+	ends, err := t.open(p, user, req)
+	if err != nil {
+		return nil, nil, startError(err)
+	}
+	defer ends.closeTheirs()
+	if p.group, p.number, err = t.newGroup(); err != nil {
+		ends.closeOurs()
+		return nil, nil, startError(err)
+	}
+	p.child, err = starter.Spawn(ctx, t.request(user, req, p.group), ends.theirs)
+	if err != nil {
+		ends.closeOurs()
+		cgroup.Remove(p.group)
+		return nil, nil, startError(err)
+	}
+	p.PID = p.child.PID
+	r := p.out.subscribe()
+	t.add(p)
+	go t.follow(p, ends.outputs, deadline)
+	return p, r, nil
+}
+
+func (t *Table) request(user string, req *process.StartRequest, group string) spawn.Request {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := spawn.Request{
+		User: user, Cmd: req.Process.Cmd, Args: req.Process.Args, Cwd: req.Process.GetCwd(),
+		Cgroup: group, Terminal: req.Pty != nil,
+	}
+	if req.Process.Cwd == nil {
+		q.Cwd = t.cwd
+	}
+	q.Env = make([]string, 0, len(t.env)+len(req.Process.Envs))
+	for k, v := range t.env {
+		q.Env = append(q.Env, k+"="+v)
+	}
+	for k, v := range req.Process.Envs {
+		q.Env = append(q.Env, k+"="+v)
+	}
+	return q
+}
+
+// startError gives an error of starting its Connect code.
+func startError(err error) error {
+	code := connect.CodeInternal
+	var failed *spawn.Error
+	switch {
+	case errors.As(err, &failed):
+		code = map[spawn.Failure]connect.Code{
+			spawn.FailureUser:    connect.CodeUnauthenticated,
+			spawn.FailureCwd:     connect.CodeInvalidArgument,
+			spawn.FailureCommand: connect.CodeInvalidArgument,
+			spawn.FailureLimit:   connect.CodeResourceExhausted,
+		}[failed.Failure]
+		if code == 0 {
+			code = connect.CodeInternal
+		}
+	case errors.Is(err, spawn.ErrInitDied):
+		code = connect.CodeAborted
+	case errors.Is(err, context.DeadlineExceeded):
+		code = connect.CodeDeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		code = connect.CodeCanceled
+	}
+	return connect.NewError(code, err)
+}
+
+// follow owns a process from start to end.
+func (t *Table) follow(p *Process, outputs []source, deadline time.Time) {
+	if !deadline.IsZero() {
+		timer := time.AfterFunc(time.Until(deadline), func() {
+			p.expired.Store(true)
+			p.kill()
+		})
+		defer timer.Stop()
+	}
+	drained := make(chan struct{}, len(outputs))
+	for _, s := range outputs {
+		go s.pump(p.out, drained)
+	}
+	<-p.child.Done()
+	for _, s := range outputs {
+		s.file.SetReadDeadline(time.Now().Add(linger))
+	}
+	for range outputs {
+		<-drained
+	}
+	p.end = endEvent(p.child.Status(), p.oom.Load())
+	close(p.done)
+	p.out.end()
+	p.closeInput()
+	t.leave(p.group)
+	t.finished(p)
+}
+
+// endEvent describes an end as Go's os.ProcessState does, which is what E2B sends.
+func endEvent(status unix.WaitStatus, oom bool) *process.ProcessEvent_EndEvent {
+	e := &process.ProcessEvent_EndEvent{ExitCode: -1, Exited: status.Exited()}
+	switch {
+	case status.Exited():
+		e.ExitCode = int32(status.ExitStatus())
+		e.Status = fmt.Sprintf("exit status %d", e.ExitCode)
+	default:
+		e.Status = "signal: " + status.Signal().String()
+		if status.CoreDump() {
+			e.Status += " (core dumped)"
+		}
+	}
+	if e.ExitCode != 0 {
+		text := e.Status
+		if oom {
+			text = "oom"
+		}
+		e.Error = &text
+	}
+	return e
+}
+
+func (p *Process) over() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill ends the process and all its descendants.
+func (p *Process) kill() error {
+	if p.over() { // the group may hold what it left behind: that stays
+		return nil
+	}
+	if cgroup.Kill(p.group) == nil {
+		return nil
+	}
+	return p.starter.Signal(p.PID, syscall.SIGKILL)
+}
+
+// Signal sends a signal: SIGKILL to the process and all its descendants, others
+// to the process.
+func (p *Process) Signal(sig syscall.Signal) error {
+	if sig == syscall.SIGKILL {
+		return p.kill()
+	}
+	return p.starter.Signal(p.PID, sig)
+}
+
+// Resize sets the size of the terminal.
+func (p *Process) Resize(size *process.PTY_Size) error {
+	if p.terminal == nil {
+		return connect.NewError(connect.CodeFailedPrecondition, errors.New("the process has no terminal"))
+	}
+	raw, err := p.terminal.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = resize(int(fd), size) })
+	return errors.Join(err, failed)
+}
+
+func resize(fd int, size *process.PTY_Size) error {
+	return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{
+		Col: uint16(min(size.GetCols(), 1<<16-1)), Row: uint16(min(size.GetRows(), 1<<16-1)),
+	})
+}
+
+// Input writes to the process's standard input or terminal, and waits for as
+// long as it takes nothing, until ctx ends.
+func (p *Process) Input(ctx context.Context, in *process.ProcessInput) error {
+	var to *os.File
+	var data []byte
+	switch in := in.GetInput().(type) {
+	case *process.ProcessInput_Stdin:
+		to, data = p.stdin, in.Stdin
+	case *process.ProcessInput_Pty:
+		to, data = p.terminal, in.Pty
+	}
+	if to == nil {
+		return connect.NewError(connect.CodeFailedPrecondition, errors.New("the process has no such input"))
+	}
+	select {
+	case p.input <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-p.input }()
+	to.SetWriteDeadline(time.Time{})
+	stop := context.AfterFunc(ctx, func() { to.SetWriteDeadline(time.Unix(1, 0)) })
+	defer stop()
+	_, err := to.Write(data)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, os.ErrClosed), errors.Is(err, unix.EPIPE), errors.Is(err, unix.EIO), errors.Is(err, io.ErrClosedPipe):
+		return connect.NewError(connect.CodeFailedPrecondition, errors.New("the process has closed its input"))
+	}
+	return connect.NewError(connect.CodeInternal, err)
+}
+
+// CloseStdin ends the standard input.
+func (p *Process) CloseStdin() error {
+	if p.terminal != nil {
+		return connect.NewError(connect.CodeFailedPrecondition, errors.New("a terminal has no standard input to close: send 0x04 instead"))
+	}
+	if p.stdin != nil {
+		p.stdin.Close() // twice is harmless
+	}
+	return nil
+}
+
+func (p *Process) closeInput() {
+	if p.stdin != nil {
+		p.stdin.Close()
+	}
+}

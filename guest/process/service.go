@@ -1,0 +1,217 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+
+	"cubesandbox/guest/envdpb/process"
+
+	"connectrpc.com/connect"
+)
+
+// Service is envd's process.Process over a Table.
+type Service struct{ Table *Table }
+
+// defaultKeepalive is how often a silent stream says that it is alive when the
+// client asks for no other time.
+const defaultKeepalive = 90 * time.Second
+
+// RequestUser returns the user that a request names by Basic authentication, or
+// else the default.
+func RequestUser(h http.Header, def string) string {
+	r := http.Request{Header: h}
+	if name, _, ok := r.BasicAuth(); ok && name != "" {
+		return name
+	}
+	return def
+}
+
+// List lists the running processes.
+func (s *Service) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
+	res := &process.ListResponse{}
+	for _, p := range s.Table.List() {
+		res.Processes = append(res.Processes, &process.ProcessInfo{Config: p.Config, Pid: uint32(p.PID), Tag: p.Tag})
+	}
+	return connect.NewResponse(res), nil
+}
+
+// Start starts a process and streams its events. Connect-Timeout-Ms is the
+// process's deadline.
+func (s *Service) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+	deadline, _ := ctx.Deadline()
+	user := RequestUser(req.Header(), s.Table.User())
+	p, r, err := s.Table.Start(ctx, user, req.Msg, deadline)
+	if err != nil {
+		return err
+	}
+	err = p.events(ctx, r, keepalive(req.Header()), func(e *process.ProcessEvent) error {
+		if e.GetEnd() != nil && p.expired.Load() {
+			return errDeadline
+		}
+		return stream.Send(&process.StartResponse{Event: e})
+	})
+	return err
+}
+
+var errDeadline = connect.NewError(connect.CodeDeadlineExceeded, errors.New("the process was killed at its deadline"))
+
+// Connect streams the events of a process that was started before.
+func (s *Service) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
+	p, err := s.Table.Find(req.Msg.Process)
+	if err != nil {
+		return err
+	}
+	return p.events(ctx, p.out.subscribe(), keepalive(req.Header()), func(e *process.ProcessEvent) error {
+		return stream.Send(&process.ConnectResponse{Event: e})
+	})
+}
+
+// events sends a process's events until its end, or until ctx ends.
+func (p *Process) events(ctx context.Context, r *reader, every time.Duration, send func(*process.ProcessEvent) error) error {
+	defer p.out.unsubscribe(r)
+	start := &process.ProcessEvent_StartEvent{Pid: uint32(p.PID)}
+	if err := send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: start}}); err != nil {
+		return err
+	}
+	idle := time.NewTimer(every)
+	defer idle.Stop()
+	for {
+		kind, data, more, err := p.out.next(ctx, r, idle.C)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			return errDeadline
+		case err != nil:
+			return connect.NewError(connect.CodeCanceled, err)
+		case !more:
+			<-p.done
+			return send(&process.ProcessEvent{Event: &process.ProcessEvent_End{End: p.end}})
+		case data == nil:
+			err = send(&process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}})
+		default:
+			err = send(dataEvent(kind, data))
+		}
+		if err != nil {
+			return err
+		}
+		idle.Reset(every)
+	}
+}
+
+func dataEvent(kind stream, data []byte) *process.ProcessEvent {
+	e := &process.ProcessEvent_DataEvent{}
+	switch kind {
+	case stdout:
+		e.Output = &process.ProcessEvent_DataEvent_Stdout{Stdout: data}
+	case stderr:
+		e.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: data}
+	case terminal:
+		e.Output = &process.ProcessEvent_DataEvent_Pty{Pty: data}
+	}
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: e}}
+}
+
+func keepalive(h http.Header) time.Duration {
+	if n, err := strconv.Atoi(h.Get("Keepalive-Ping-Interval")); err == nil && n > 0 && n <= 3600 {
+		return time.Duration(n) * time.Second
+	}
+	return defaultKeepalive
+}
+
+// Update sets the size of a terminal.
+func (s *Service) Update(_ context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+	p, err := s.running(req.Msg.Process)
+	if err != nil {
+		return nil, err
+	}
+	if size := req.Msg.GetPty().GetSize(); size != nil {
+		if err := p.Resize(size); err != nil {
+			return nil, err
+		}
+	}
+	return connect.NewResponse(&process.UpdateResponse{}), nil
+}
+
+// StreamInput writes inputs in their order.
+func (s *Service) StreamInput(ctx context.Context, stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
+	var p *Process
+	for stream.Receive() {
+		var err error
+		switch e := stream.Msg().GetEvent().(type) {
+		case *process.StreamInputRequest_Start:
+			p, err = s.running(e.Start.GetProcess())
+		case *process.StreamInputRequest_Data:
+			if p == nil {
+				return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("the stream names no process before its data"))
+			}
+			err = p.Input(ctx, e.Data.GetInput())
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&process.StreamInputResponse{}), nil
+}
+
+// SendInput writes one input.
+func (s *Service) SendInput(ctx context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
+	p, err := s.running(req.Msg.Process)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Input(ctx, req.Msg.Input); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&process.SendInputResponse{}), nil
+}
+
+// SendSignal sends SIGTERM, or kills.
+func (s *Service) SendSignal(_ context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+	p, err := s.running(req.Msg.Process)
+	if err != nil {
+		return nil, err
+	}
+	var sig syscall.Signal
+	switch req.Msg.Signal {
+	case process.Signal_SIGNAL_SIGTERM:
+		sig = syscall.SIGTERM
+	case process.Signal_SIGNAL_SIGKILL:
+		sig = syscall.SIGKILL
+	default:
+		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("only SIGTERM and SIGKILL can be sent"))
+	}
+	if err := p.Signal(sig); err != nil {
+		return nil, startError(err)
+	}
+	return connect.NewResponse(&process.SendSignalResponse{}), nil
+}
+
+// CloseStdin ends a process's standard input.
+func (s *Service) CloseStdin(_ context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
+	p, err := s.running(req.Msg.Process)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.CloseStdin(); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&process.CloseStdinResponse{}), nil
+}
+
+// running finds a process that has not ended.
+func (s *Service) running(sel *process.ProcessSelector) (*Process, error) {
+	p, err := s.Table.Find(sel)
+	if err != nil {
+		return nil, err
+	}
+	if p.over() {
+		return nil, notFound(sel)
+	}
+	return p, nil
+}

@@ -1,0 +1,276 @@
+package spawn
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long init may take to answer before it is taken for stopped
+// or traced, and killed.
+const patience = 30 * time.Second
+
+// Init is the agent's side of a running init. Its methods may be called
+// concurrently.
+type Init struct {
+	pid   int // in the agent's PID namespace
+	conn  *net.UnixConn
+	mntns *os.File
+
+	starting chan struct{} // holds one token: one spawn is on its way at a time
+	answers  chan answer   // of kindStarted, to whoever holds the token
+	writing  sync.Mutex
+
+	mu       sync.Mutex // guards children
+	children map[int]*Child
+
+	done chan struct{} // closed when init and its processes are gone
+}
+
+// answer is what became of a spawn.
+type answer struct {
+	child *Child
+	err   error
+}
+
+// Child is a process that init has started.
+type Child struct {
+	// PID is its number in the users' PID namespace.
+	PID    int
+	done   chan struct{}
+	status unix.WaitStatus
+}
+
+// Done is closed when the process has ended.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Status is how the process ended, once Done is closed.
+func (c *Child) Status() unix.WaitStatus { return c.status }
+
+// Launch starts an init and returns when its namespaces are set up. argv[0] is
+// the agent's own program; argv makes it call RunInit.
+func Launch(argv []string) (*Init, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socketpair for init: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "init"), pair[1]
+	defer ours.Close()
+	defer unix.Close(theirs)
+	// Not our own: users' root can open what init has open.
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /dev/null: %w", err)
+	}
+	defer unix.Close(null)
+	pid, err := syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{
+		Dir:   "/",
+		Files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(theirs)},
+		Sys:   &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Setsid: true},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start init: %w", err)
+	}
+	i := &Init{
+		pid: pid, starting: make(chan struct{}, 1), answers: make(chan answer, 1),
+		children: make(map[int]*Child), done: make(chan struct{}),
+	}
+	if err := i.connect(ours); err != nil {
+		unix.Kill(pid, unix.SIGKILL)
+		wait(pid)
+		return nil, err
+	}
+	go i.watch()
+	return i, nil
+}
+
+// connect waits until init is ready.
+func (i *Init) connect(ours *os.File) error {
+	c, err := net.FileConn(ours)
+	if err != nil {
+		return fmt.Errorf("connect to init: %w", err)
+	}
+	i.conn = c.(*net.UnixConn)
+	i.conn.SetReadDeadline(time.Now().Add(patience))
+	kind, _, err := i.read()
+	if err == nil && kind != kindReady {
+		err = errForm
+	}
+	if err == nil {
+		i.mntns, err = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", i.pid))
+	}
+	if err != nil {
+		i.conn.Close()
+		return fmt.Errorf("init did not become ready: %w", err)
+	}
+	i.conn.SetReadDeadline(time.Time{})
+	return nil
+}
+
+func (i *Init) read() (kind byte, payload []byte, err error) {
+	header := make([]byte, headerSize)
+	if _, err := io.ReadFull(i.conn, header); err != nil {
+		return 0, nil, err
+	}
+	return readBody(i.conn, header, maxAnswer)
+}
+
+// watch owns the life of init: it takes its messages, reaps it, and then ends
+// the children of which no exit was reported.
+func (i *Init) watch() {
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		i.receive()
+		i.Kill() // it has closed its end, or talks nonsense
+	}()
+	wait(i.pid)
+	i.conn.Close() // users' root may hold the other end
+	<-received
+	i.mu.Lock()
+	for pid, c := range i.children {
+		delete(i.children, pid)
+		c.status = unix.WaitStatus(unix.SIGKILL)
+		close(c.done)
+	}
+	i.children = nil
+	i.mu.Unlock()
+	i.mntns.Close()
+	close(i.done)
+}
+
+func (i *Init) receive() {
+	for {
+		kind, payload, err := i.read()
+		if err != nil {
+			return
+		}
+		switch {
+		case kind == kindStarted && len(payload) >= 4:
+			i.adopt(payload)
+		case kind == kindExited && len(payload) == 8:
+			i.end(int(binary.LittleEndian.Uint32(payload)), unix.WaitStatus(binary.LittleEndian.Uint32(payload[4:])))
+		default:
+			return
+		}
+	}
+}
+
+// adopt makes the child known before its exit can be read. What nobody asked
+// for is ignored.
+func (i *Init) adopt(payload []byte) {
+	if len(i.starting) == 0 || len(i.answers) > 0 {
+		return
+	}
+	var a answer
+	if len(payload) > 4 {
+		a.err = &Error{Failure(payload[4]), string(payload[5:])}
+	} else {
+		a.child = &Child{PID: int(binary.LittleEndian.Uint32(payload)), done: make(chan struct{})}
+		i.mu.Lock()
+		i.children[a.child.PID] = a.child
+		i.mu.Unlock()
+	}
+	i.answers <- a // has room: only this goroutine sends
+}
+
+func (i *Init) end(pid int, status unix.WaitStatus) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if c := i.children[pid]; c != nil && (status.Exited() || status.Signaled()) {
+		delete(i.children, pid)
+		c.status = status
+		close(c.done)
+	}
+}
+
+// Spawn starts a process. fds become its standard descriptors; they stay the
+// caller's to close. ctx bounds the wait for its turn only. Errors are *Error,
+// ErrInitDied or ctx's.
+func (i *Init) Spawn(ctx context.Context, q Request, fds [3]int) (*Child, error) {
+	frame := appendFrame(nil, kindSpawn, q.encode())
+	if len(frame) > maxRequest {
+		return nil, &Error{FailureCommand, "error starting process: arguments and environment are longer than 4 MiB"}
+	}
+	select {
+	case i.starting <- struct{}{}:
+	case <-i.done:
+		return nil, ErrInitDied
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-i.starting }()
+	select {
+	case <-i.answers: // one that nobody asked for
+	default:
+	}
+	stuck := time.AfterFunc(patience, i.Kill)
+	defer stuck.Stop()
+	if err := i.write(frame, unix.UnixRights(fds[:]...)); err != nil {
+		return nil, err
+	}
+	select {
+	case a := <-i.answers:
+		return a.child, a.err
+	case <-i.done:
+		return nil, ErrInitDied
+	}
+}
+
+// write sends a frame. When init does not take it within patience it is killed.
+func (i *Init) write(frame, rights []byte) error {
+	i.writing.Lock()
+	defer i.writing.Unlock()
+	stuck := time.AfterFunc(patience, i.Kill)
+	defer stuck.Stop()
+	n, _, err := i.conn.WriteMsgUnix(frame, rights, nil)
+	if err == nil && n < len(frame) {
+		_, err = i.conn.Write(frame[n:])
+	}
+	if err != nil {
+		i.Kill()
+		return errors.Join(ErrInitDied, err)
+	}
+	return nil
+}
+
+// Signal sends a signal to a child. Nothing happens if it has ended.
+func (i *Init) Signal(pid int, sig syscall.Signal) error {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(pid))
+	return i.write(appendFrame(nil, kindSignal, binary.LittleEndian.AppendUint32(b, uint32(sig))), nil)
+}
+
+// PID is init's number in the agent's PID namespace.
+func (i *Init) PID() int { return i.pid }
+
+// MountNamespace is a descriptor of the users' mount namespace, valid until Done.
+func (i *Init) MountNamespace() *os.File { return i.mntns }
+
+// Done is closed when init has ended and all its processes with it.
+func (i *Init) Done() <-chan struct{} { return i.done }
+
+// Kill ends init and all its processes.
+func (i *Init) Kill() {
+	select {
+	case <-i.done: // its number may be another's
+	default:
+		unix.Kill(i.pid, unix.SIGKILL)
+	}
+}
+
+func wait(pid int) {
+	for {
+		if _, err := unix.Wait4(pid, nil, 0, nil); err != unix.EINTR {
+			return
+		}
+	}
+}
