@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	cube "cubesandbox"
+	"cubesandbox/bench"
+	"cubesandbox/internal/local"
+	"cubesandbox/internal/progress"
+	"cubesandbox/probe"
+)
+
+func (a *app) benchCommand() *cobra.Command {
+	var short, baseline bool
+	n := 1.0
+	var only []string
+	c := &cobra.Command{
+		Use: "bench", Short: "Measure the engine, one row for each published figure", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.withTarget(c, func(s *local.Session, t probe.EngineTarget) error {
+				conf := a.benchConfig(s, t)
+				conf.N, conf.Only, conf.IdleAfter = n, only, time.Minute
+				if short {
+					conf.N, conf.IdleAfter = n/4, 5*time.Second
+				}
+				return a.bench(c.Context(), s, conf, baseline)
+			})
+		},
+	}
+	c.Flags().BoolVar(&short, "short", false, "a quarter of the repetitions, and overhead 5 s after a restore instead of 60 s")
+	c.Flags().BoolVar(&baseline, "baseline", false, "measure the runsc command line of the same module beside the engine (builds it once)")
+	c.Flags().Float64Var(&n, "n", n, "factor for the number of repetitions")
+	c.Flags().StringSliceVar(&only, "only", nil, "only rows whose names begin with these")
+	return c
+}
+
+func (a *app) benchConfig(s *local.Session, t probe.EngineTarget) bench.Config {
+	return bench.Config{
+		Engine: s.Engine, Template: t.Base, DeleteImage: s.Images.Delete,
+		Connect: func(id cube.SandboxID) bench.Shell { return shell{s.Shell(id, "")} },
+	}
+}
+
+// shell is a local.Shell that wants success.
+type shell struct{ *local.Shell }
+
+func (s shell) Run(ctx context.Context, argv ...string) error {
+	out, err := s.Shell.Run(ctx, argv...)
+	if err == nil && out.Exit != 0 {
+		err = fmt.Errorf("%s: exit status %d: %.200s", argv[0], out.Exit, out.Stderr)
+	}
+	return err
+}
+
+func (a *app) bench(ctx context.Context, s *local.Session, conf bench.Config, baseline bool) error {
+	host, err := s.Host(ctx)
+	if err != nil {
+		return err
+	}
+	meter := bench.HostMeter{PIDs: host.PIDs}
+	if v2 := bench.CgroupV2(); v2 != "" {
+		meter.Cgroup = filepath.Join(v2, host.Cgroup)
+	}
+	conf.Meter = meter
+	p := a.progress()
+	if baseline {
+		if conf.Baseline, err = a.buildBaseline(ctx, s, conf, p); err != nil {
+			return fmt.Errorf("baseline: %w", err)
+		}
+		defer conf.Baseline.Close()
+	}
+	var step *progress.Step
+	conf.Begin = func(row string) { step = p.Begin(row) }
+	conf.Done = func(r bench.Row) {
+		if r.P50 == 0 {
+			step.Done(fmt.Sprintf("%s %.1f", r.Name, r.Value))
+			return
+		}
+		step.Done(fmt.Sprintf("%s p50 %.1f ms", r.Name, r.P50))
+	}
+	r := bench.Report{Machine: bench.ThisMachine(), Commit: commit(), Date: time.Now().UTC().Truncate(time.Second), Engine: s.Engine.Version()}
+	rows, err := bench.Run(ctx, conf)
+	r.Rows = rows
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	return a.print(r, r.WriteTable)
+}

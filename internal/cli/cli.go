@@ -1,0 +1,140 @@
+// Package cli is the command line of cube. Results go to stdout, as tables or
+// with --json as one JSON document; progress and errors go to stderr. The exit
+// statuses are in one table, which `cube help exit-status` prints.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"cubesandbox/internal/local"
+	"cubesandbox/internal/progress"
+)
+
+// app is one run of the command line.
+type app struct {
+	version     string
+	out, err    io.Writer
+	json, debug bool
+	where       local.Options
+}
+
+// Main runs a command and returns its exit status.
+func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
+	a := &app{version: version, out: stdout, err: stderr}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return report(stderr, root.ExecuteContext(ctx), a.json)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "cube",
+		Short:         "Sandboxes that can be saved, rolled back and cloned while they run",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          help,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+	root.CompletionOptions.DisableDefaultCmd = true
+	f := root.PersistentFlags()
+	f.BoolVar(&a.json, "json", false, "write the result as JSON")
+	f.BoolVar(&a.debug, "debug", false, "log what the engine does, to stderr")
+	f.StringVar(&a.where.StateDir, "state-dir", fromEnv("CUBE_STATE", "/var/lib/cube"), "directory of images ($CUBE_STATE)")
+	f.StringVar(&a.where.RunDir, "run-dir", fromEnv("CUBE_RUN", "/run/cube"), "directory of sockets and records ($CUBE_RUN)")
+	f.StringVar(&a.where.BinDir, "bin-dir", fromEnv("CUBE_BIN", besideUs()), "directory of the other programs ($CUBE_BIN)")
+	f.StringVar(&a.where.CacheDir, "cache-dir", fromEnv("CUBE_CACHE", "/var/cache/cube"), "directory of what can be made again ($CUBE_CACHE)")
+	root.AddCommand(a.templateCommand(), a.demoCommand(), a.probeCommand(), a.benchCommand(), a.downCommand(), a.versionCommand(),
+		&cobra.Command{Use: "exit-status", Short: "What each exit status means", Long: statusTable()})
+	wrongArgs(root)
+	return root
+}
+
+// help is what a command does that only has others below it.
+func help(c *cobra.Command, _ []string) error { return c.Help() }
+
+// wrongArgs makes the complaints about arguments usage errors.
+func wrongArgs(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return fmt.Errorf("%w: %s: %w", errUsage, c.CommandPath(), err)
+			}
+			return nil
+		}
+	}
+	for _, sub := range c.Commands() {
+		wrongArgs(sub)
+	}
+}
+
+func fromEnv(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+// besideUs is where this program is.
+func besideUs() string {
+	exe, err := os.Executable()
+	if err != nil {
+		return "bin"
+	}
+	return filepath.Dir(exe)
+}
+
+// open starts a session for one command.
+func (a *app) open(ctx context.Context) (*local.Session, error) {
+	o := a.where
+	o.Progress = a.progress()
+	if a.debug {
+		o.Log = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return local.Open(ctx, o)
+}
+
+// with runs a command's work in a session.
+func (a *app) with(ctx context.Context, work func(*local.Session) error) error {
+	s, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	err = work(s)
+	if cerr := s.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// progress reports on stderr, with bars where that is a terminal.
+func (a *app) progress() *progress.Reporter {
+	if f, ok := a.err.(*os.File); ok {
+		return progress.New(f)
+	}
+	return progress.Plain(a.err)
+}
+
+// print writes a result: v as JSON, or the table.
+func (a *app) print(v any, table func(io.Writer) error) error {
+	if a.json {
+		return writeJSON(a.out, v)
+	}
+	return table(a.out)
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

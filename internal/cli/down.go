@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// downed is the result of `cube down`.
+type downed struct {
+	// Ran says whether there was anything to end.
+	Ran       bool `json:"ran"`
+	Sandboxes int  `json:"sandboxes"`
+}
+
+func (a *app) downCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "down", Short: "End every sandbox, the network process and the keeper of this run directory",
+		Long: "Saved images stay. Sandboxes that run are lost: pause what you want to keep first.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			d := downed{}
+			// The keeper's records are there even when it is not.
+			_, err := os.Stat(filepath.Join(a.where.RunDir, "keeper.sock"))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			if err == nil {
+				s, err := a.open(c.Context())
+				if err != nil {
+					return fmt.Errorf("down: %w", err)
+				}
+				all, err := s.Engine.Sandboxes(c.Context())
+				if err != nil {
+					return fmt.Errorf("down: %w", err)
+				}
+				if err := s.Engine.Shutdown(c.Context()); err != nil {
+					return fmt.Errorf("down: %w", err)
+				}
+				d = downed{Ran: true, Sandboxes: len(all)}
+			}
+			return a.print(d, func(w io.Writer) error {
+				if !d.Ran {
+					_, err := fmt.Fprintf(w, "nothing runs in %s\n", a.where.RunDir)
+					return err
+				}
+				_, err := fmt.Fprintf(w, "%d sandboxes, the network process and the keeper have ended\n", d.Sandboxes)
+				return err
+			})
+		},
+	}
+}
+
+// built is the result of `cube version`.
+type built struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit"`
+	Go      string `json:"go"`
+	Arch    string `json:"arch"`
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Say which build this is", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			b := built{a.version, commit(), runtime.Version(), runtime.GOARCH}
+			return a.print(b, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "cube %s, commit %s, %s, %s\n", b.Version, b.Commit, b.Go, b.Arch)
+				return err
+			})
+		},
+	}
+}
+
+// commit is what this was built from; "+changes" when files were not committed.
+// A build that does not know it is asked of the checkout that it stands in.
+func commit() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		revision, modified := "", ""
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				revision = s.Value[:min(12, len(s.Value))]
+			case "vcs.modified":
+				if s.Value == "true" {
+					modified = "+changes"
+				}
+			}
+		}
+		if revision != "" {
+			return revision + modified
+		}
+	}
+	out, err := exec.Command("git", "-C", besideUs(), "describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}

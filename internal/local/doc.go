@@ -1,0 +1,79 @@
+// Package local is a session with the engine on this machine: what the command
+// line, the probe, the benchmark and the end-to-end tests have in common.
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	cube "cubesandbox"
+	"cubesandbox/gvisor"
+	"cubesandbox/image"
+	"cubesandbox/internal/progress"
+	"cubesandbox/template"
+)
+
+// Options say where things are.
+type Options struct {
+	// StateDir holds images, RunDir sockets and records, BinDir the other programs,
+	// CacheDir what can be made again.
+	StateDir, RunDir, BinDir, CacheDir string
+	// MemoryBudget bounds what sandboxes may take together, in bytes; 0: what there is.
+	MemoryBudget int64
+	// Log gets what the engine does; nil drops it.
+	Log *slog.Logger
+	// Progress tells of long steps; nil is silent.
+	Progress *progress.Reporter
+}
+
+// ErrNotRoot is what Open gives to anybody but root.
+var ErrNotRoot = errors.New("this needs root: it starts the keeper, which makes cgroups and namespaces")
+
+// Session is an open engine and its images.
+type Session struct {
+	Engine *gvisor.Engine
+	Images *image.Store
+	opt    Options
+}
+
+// Open opens the engine, starting its keeper where none runs.
+func Open(ctx context.Context, o Options) (*Session, error) {
+	if os.Geteuid() != 0 {
+		return nil, ErrNotRoot
+	}
+	images, err := image.Open(o.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	e, err := gvisor.Open(ctx, gvisor.Config{
+		StateDir: o.StateDir, RunDir: o.RunDir, BinDir: o.BinDir, Images: images, MemoryBudget: o.MemoryBudget, Log: o.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the engine: %w", err)
+	}
+	return &Session{Engine: e, Images: images, opt: o}, nil
+}
+
+// Close lets go of the engine; sandboxes run on.
+func (s *Session) Close() error { return s.Engine.Close() }
+
+// Build makes a template by name or folder, or finds that it is there.
+func (s *Session) Build(ctx context.Context, name string, fresh bool) (cube.Image, error) {
+	dir, err := template.Find(name)
+	if err != nil {
+		return cube.Image{}, err
+	}
+	img, err := template.Build(ctx, template.Options{
+		Definition: dir, CacheDir: s.opt.CacheDir, Fresh: fresh,
+		AgentDigest: s.Engine.Agent(), EngineVersion: s.Engine.Version(),
+		Images: s.Images, Engine: s.Engine, Progress: s.opt.Progress,
+	})
+	if err != nil {
+		return cube.Image{}, err
+	}
+	return img, s.setName(filepath.Base(dir), img.ID)
+}
