@@ -22,11 +22,15 @@ func (e *Engine) Kill(ctx context.Context, id cube.SandboxID) error {
 	defer s.unlock()
 	s.mu.Lock()
 	gone, life := s.gone, s.life
+	s.gone = true // its end is no news
 	s.mu.Unlock()
 	if gone {
 		return fmt.Errorf("sandbox %s: %w", id, cube.ErrNotFound)
 	}
 	if err := e.endLife(life, cube.DeathKilled); err != nil {
+		s.mu.Lock()
+		s.gone = false
+		s.mu.Unlock()
 		return fmt.Errorf("kill %s: %w", id, err)
 	}
 	e.remove(s)

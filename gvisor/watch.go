@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	cube "cubesandbox"
@@ -40,28 +41,33 @@ func (e *Engine) watchKeeper() {
 
 // resync reports the deaths that were missed.
 func (e *Engine) resync(ctx context.Context) error {
+	e.mu.Lock()
+	before := maps.Clone(e.byLife) // what is made after the list was taken is not in it
+	e.mu.Unlock()
 	lives, err := e.keeper.lives(ctx)
 	if err != nil {
 		return err
 	}
-	seen := map[string]bool{}
 	for _, l := range lives {
-		seen[l.Life] = true
+		delete(before, l.Life)
 		if l.State == keeperapi.StateDead {
 			e.died(l)
 		}
 	}
-	// A life that no keeper knows of any more has left no record of its end.
-	e.mu.Lock()
-	var lost []string
-	for life, s := range e.byLife {
-		if !seen[life] && s.view().State != cube.StateDead {
-			lost = append(lost, life)
-		}
-	}
-	e.mu.Unlock()
-	for _, life := range lost {
-		e.died(keeperapi.Life{Life: life, Death: &cube.Death{Reason: cube.DeathUnknown, Detail: "the keeper has lost its record", At: time.Now()}})
+	for life, s := range before {
+		e.lose(s, life)
 	}
 	return nil
+}
+
+// lose marks a sandbox whose life no keeper knows of any more as dead, unless a
+// verb is just ending it.
+func (e *Engine) lose(s *sandbox, life string) {
+	select {
+	case s.verb <- struct{}{}:
+		defer s.unlock()
+	default:
+		return
+	}
+	e.died(keeperapi.Life{Life: life, Death: &cube.Death{Reason: cube.DeathUnknown, Detail: "the keeper has lost its record", At: time.Now()}})
 }

@@ -44,14 +44,14 @@ type Writer struct {
 // Begin starts an image with the given id, or returns ErrExists. pages is an upper
 // bound of the memory that will be saved, in bytes: the room is set aside before
 // anything stops, so a full disk is found here and not in the middle.
-func (s *Store) Begin(id cube.ImageID, pages int64) (w *Writer, err error) {
+func (s *Store) Begin(id cube.ImageID, pages int64) (_ *Writer, err error) {
 	if _, err := cube.ParseImageID(string(id)); err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(s.Dir(id)); err == nil {
 		return nil, fmt.Errorf("image %s: %w", id, cube.ErrExists)
 	}
-	w = &Writer{s: s, id: id}
+	w := &Writer{s: s, id: id}
 	if w.dir, err = os.MkdirTemp(s.stagingDir(), "image-"); err != nil {
 		return nil, noSpace(err)
 	}

@@ -45,7 +45,7 @@ func (k *Keeper) readLife(dir string) (*life, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &life{dir: dir, group: &group{h: k.cgroups, life: filepath.Base(dir)}, gone: make(chan struct{})}
+	l := &life{dir: dir, group: &group{h: k.cgroups, life: filepath.Base(dir)}, gone: make(chan struct{}), released: make(chan struct{})}
 	if err := json.Unmarshal(b, &l.rec); err != nil {
 		return nil, err
 	}
@@ -58,6 +58,7 @@ func (k *Keeper) readLife(dir string) (*life, error) {
 func (k *Keeper) adopt(l *life) error {
 	if l.rec.State == keeperapi.StateDead {
 		close(l.gone)
+		close(l.released)
 		return nil
 	}
 	st, err := readStat(l.rec.PID)
@@ -72,6 +73,7 @@ func (k *Keeper) adopt(l *life) error {
 		return err
 	}
 	close(l.gone)
+	close(l.released)
 	return l.release()
 }
 

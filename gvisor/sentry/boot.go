@@ -29,7 +29,7 @@ func (k *Keeper) boot(_ context.Context, r *fdrpc.Request) (any, []*os.File, err
 	l := &life{
 		dir:   filepath.Join(k.livesDir(), b.Life),
 		group: &group{h: k.cgroups, life: b.Life},
-		gone:  make(chan struct{}),
+		gone:  make(chan struct{}), released: make(chan struct{}),
 		rec: record{Life: keeperapi.Life{
 			Life: b.Life, State: keeperapi.StateBooted, Limits: b.Limits, Rootfs: b.Rootfs, Agent: b.Agent,
 			Labels: b.Labels, Started: time.Now(),

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	gvlog "gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/specutils"
 
 	cube "cubesandbox"
@@ -45,6 +46,7 @@ type Keeper struct {
 	network *networkProcess
 	started time.Time
 	wg      sync.WaitGroup // one watcher a life
+	ready   chan struct{}  // closed when the network process is there
 	stop    chan struct{}  // closed to end Run
 
 	mu    sync.Mutex // guards lives
@@ -64,7 +66,7 @@ func Run(ctx context.Context, conf Config) error {
 	if Version() == "VERSION_MISSING" {
 		return errors.New("this binary was built without a version (-X …/runsc/version.version): it could not tell which images it can restore; build it with make")
 	}
-	k := &Keeper{conf: conf, log: conf.Log, started: time.Now(), lives: map[string]*life{}, stop: make(chan struct{})}
+	k := &Keeper{conf: conf, log: conf.Log, started: time.Now(), lives: map[string]*life{}, ready: make(chan struct{}), stop: make(chan struct{})}
 	for _, d := range []string{conf.RunDir, k.livesDir(), k.sentryDir()} {
 		if err := os.MkdirAll(d, 0o711); err != nil {
 			return err
@@ -78,6 +80,7 @@ func Run(ctx context.Context, conf Config) error {
 		return err
 	}
 	specutils.ExePath = conf.Binary
+	gvlog.SetLevel(gvlog.Warning)
 	var err error
 	if k.cgroups, err = findHierarchies("/proc/self/mountinfo", conf.Cgroup); err != nil {
 		return err
@@ -94,6 +97,7 @@ func Run(ctx context.Context, conf Config) error {
 	if k.network, err = k.startNetwork(ctx); err != nil {
 		return fmt.Errorf("network process: %w", err)
 	}
+	close(k.ready)
 	defer k.network.release()
 	return k.serve(ctx)
 }
@@ -192,11 +196,13 @@ func (k *Keeper) place(pid int, id string) error {
 
 // died runs once for each life, when its process has ended.
 func (k *Keeper) died(l *life) {
+	<-k.ready
 	v := l.view()
 	k.network.unplug(v.Life)
 	if err := l.release(); err != nil {
 		k.log.Error("a dead life left something behind", "life", v.Life, "sandbox", v.Labels.Sandbox, "error", err)
 	}
+	close(l.released)
 	k.log.Info("life ended", "life", v.Life, "sandbox", v.Labels.Sandbox, "reason", v.Death.Reason, "detail", v.Death.Detail)
 	if k.server != nil {
 		k.server.Notify(keeperapi.NoteDied, v)

@@ -25,6 +25,7 @@ type life struct {
 	filestore *os.File // a duplicate, to measure it; nil after adoption
 	pidfd     *os.File
 	gone      chan struct{} // closed when the process has ended and is reaped
+	released  chan struct{} // closed when nothing of it is left outside of the keeper
 
 	op sync.Mutex // one control operation at a time; wait-restore aside
 
@@ -132,6 +133,9 @@ func (l *life) tryCall(method string, arg, result any) error {
 
 // kill ends the process and everything in its group, and returns when nothing is left.
 func (l *life) kill(reason cube.DeathReason) error {
+	if isGone(l) {
+		return nil
+	}
 	l.mu.Lock()
 	if l.ending == "" {
 		l.ending = reason
@@ -139,9 +143,8 @@ func (l *life) kill(reason cube.DeathReason) error {
 	l.mu.Unlock()
 	err := l.group.kill()
 	if l.pidfd != nil {
-		if kerr := unix.PidfdSendSignal(int(l.pidfd.Fd()), unix.SIGKILL, nil, 0); kerr != nil && kerr != unix.ESRCH {
-			err = errors.Join(err, kerr)
-		}
+		// After its end the descriptor is closed; gone tells then.
+		unix.PidfdSendSignal(int(l.pidfd.Fd()), unix.SIGKILL, nil, 0)
 	}
 	select {
 	case <-l.gone:

@@ -13,24 +13,22 @@ import (
 	"gvisor.dev/gvisor/runsc/version"
 )
 
-// sentryName is argv[0] of a sentry, as gVisor sets it.
-const sentryName = "runsc-sandbox"
-
 // Version says which images this binary can restore: gVisor's version, the hash
 // of our patches and the architecture. It is set at link time; a build without it
 // is not usable.
 func Version() string { return version.Version() }
 
 // IsSentry reports whether this process was started as a sentry, or as the small
-// helper of one that unmounts /proc.
+// helper of one that unmounts /proc: gVisor's subcommands are among its arguments.
 func IsSentry() bool {
-	return os.Args[0] == sentryName || len(os.Args) > 1 && slices.Contains(os.Args[1:], "umount") && strings.HasPrefix(os.Args[0], "runsc")
+	return len(os.Args) > 1 && (os.Args[1] == "umount" || strings.HasPrefix(os.Args[1], "--") && slices.Contains(os.Args, "boot"))
 }
 
 // RunSentry is the main function of a sentry process. gVisor executes it twice:
 // first with the rights to build an empty root, then as nobody. Before the second
 // time the keeper has put it into its cgroup.
 func RunSentry() {
+	collectLater()
 	if firstStage(os.Args) {
 		if err := passGate(flagValue(os.Args, "root")); err != nil {
 			fmt.Fprintf(os.Stderr, "cube-sentry: %v\n", err)

@@ -2,7 +2,6 @@ package sentry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -240,12 +239,15 @@ func (k *Keeper) kill(_ context.Context, r *fdrpc.Request) (any, []*os.File, err
 // end kills a life that may be dead already, and forgets it if asked.
 func (k *Keeper) end(l *life, reason cube.DeathReason, forget bool) error {
 	k.network.unplug(l.rec.Life.Life)
-	err := l.kill(reason)
-	if !forget {
+	if err := l.kill(reason); err != nil {
 		return err
 	}
+	<-l.released
+	if !forget {
+		return nil
+	}
 	k.forget(l)
-	return errors.Join(err, l.group.waitEmpty(5*time.Second), l.group.remove(), os.RemoveAll(l.dir))
+	return os.RemoveAll(l.dir)
 }
 
 func allocated(f *os.File) int64 {

@@ -123,10 +123,14 @@ func (c *Client) forget(id uint64, ch chan reply) {
 // Done is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Close ends the connection and fails the calls that wait.
+// Close ends the connection and fails the calls that wait. Closing again, or
+// after the other end has gone, does nothing.
 func (c *Client) Close() error {
 	err := c.c.Close()
 	<-c.done
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
 	return err
 }
 
