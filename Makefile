@@ -11,7 +11,11 @@ SHELL := /bin/bash
 export CUBE_CACHE ?= /var/cache/cube
 export GOCACHE := $(CUBE_CACHE)/go-build
 export GOFLAGS := -trimpath -buildvcs=false
-PIN := -X gvisor.dev/gvisor/runsc/version.version
+
+VERSION := $(shell cat VERSION)
+# `cube version` names its commit where git can tell it. The other programs do not
+# hold it: what they are made of decides what an image fits.
+VCS := $(shell git status --porcelain >/dev/null 2>&1 && echo auto || echo false)
 
 # Packages that start sandboxes: one at a time, without the race detector (gVisor
 # does not run with cgo).
@@ -36,8 +40,11 @@ build: machine bin/cube-guest.erofs ## the programs, in bin/
 programs: machine
 	@echo "==> build bin/"
 	@mkdir -p bin
-	@CGO_ENABLED=0 go build -ldflags='-s -w' -o bin/ ./cmd/cube ./cmd/cube-network ./cmd/cube-guest
-	@CGO_ENABLED=0 go build -ldflags="-s -w $(PIN)=$$(scripts/engine-version.sh)" -o bin/ ./cmd/cube-sentry
+	@CGO_ENABLED=0 go build -buildvcs=$(VCS) -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/cube
+	@CGO_ENABLED=0 go build -ldflags='-s -w -X cubesandbox/guest/agent.Version=$(VERSION)' -o bin/ ./cmd/cube-guest
+	@CGO_ENABLED=0 go build -ldflags='-s -w' -o bin/ ./cmd/cube-network
+	@CGO_ENABLED=0 go build -ldflags="-s -w -X gvisor.dev/gvisor/runsc/version.version=$$(scripts/engine-version.sh)" \
+		-o bin/ ./cmd/cube-sentry
 
 # The go command leaves bin/cube-guest alone when nothing has changed, and so does this.
 bin/cube-guest: programs ;
@@ -66,17 +73,18 @@ boxes: build template
 	@CGO_ENABLED=0 $(GOTEST) boxes -p 1 -timeout 15m $(BOXES)
 
 check: test ## make test and every short form; what CI runs
-	@echo "==> probe, short form"
-	@bin/cube probe --engine --rounds 3
+	@mkdir -p .cache/results
+	@echo "==> probe, 3 rounds"
+	@bin/cube probe --engine --rounds 3 --json >.cache/results/probe.json
 	@echo "==> bench, short form"
-	@bin/cube bench --short
+	@bin/cube bench --quick --json >.cache/results/bench.json
 	@$(MAKE) --no-print-directory conformance
 
 soak: build template ## the long forms
 	@echo "==> tests with sandboxes, long forms"
 	@CUBE_FORM=long CGO_ENABLED=0 $(GOTEST) soak -p 1 -count=1 -timeout 4h $(BOXES)
 	@echo "==> probe, 20 rounds"
-	@bin/cube probe --engine --rounds 20
+	@bin/cube probe --engine --rounds 20 --json >.cache/results/probe.json
 
 bench: build template ## measure, against runsc too
 	@bin/cube bench --baseline

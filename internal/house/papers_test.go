@@ -1,0 +1,80 @@
+package house
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestTheHouseHasItsPapers(t *testing.T) {
+	for name, want := range map[string]string{
+		"LICENSE":                        "Apache License\n                           Version 2.0",
+		"README.md":                      "make up",
+		"CHANGELOG.md":                   "## [Unreleased]",
+		"docs/decisions/README.md":       "Context",
+		"docs/decisions/dependencies.md": "go-toml",
+		"docs/security.md":               "trust",
+		"docs/operations.md":             "/var/lib/cube",
+		"docs/benchmarks.md":             "cube bench",
+		"docs/templates.md":              "template.toml",
+		".ci/run":                        "make check",
+	} {
+		text, err := os.ReadFile("../../" + name)
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v; want it to have %q", name, err, want)
+		}
+	}
+}
+
+func TestTheMakefileHasItsWords(t *testing.T) {
+	text, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{"up", "build", "test", "check", "soak", "bench", "down", "clean", "conformance"} {
+		if !regexp.MustCompile(`(?m)^` + word + `:`).Match(text) {
+			t.Errorf("make %s is not there", word)
+		}
+	}
+}
+
+func TestTheReadmeSaysWhatIsNotSo(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"copies share no memory", "pages of written files"} {
+		if !strings.Contains(strings.Join(strings.Fields(string(text)), " "), want) {
+			t.Errorf("README.md does not say %q", want)
+		}
+	}
+}
+
+func TestEachDirectDependencyHasAReason(t *testing.T) {
+	reasons, err := os.ReadFile("../../docs/decisions/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range readTree(t).gos {
+		for _, p := range f.imports() {
+			first, _, _ := strings.Cut(p, "/")
+			if !strings.Contains(first, ".") {
+				continue // the standard library, and we
+			}
+			if !hasReason(string(reasons), p) {
+				t.Errorf("%s imports %s: docs/decisions/dependencies.md does not say why", f.name, p)
+			}
+		}
+	}
+}
+
+// hasReason reports whether a module that holds the package is in the table.
+func hasReason(table, pkg string) bool {
+	for path := pkg; strings.Contains(path, "/"); path = path[:strings.LastIndex(path, "/")] {
+		if strings.Contains(table, "| `"+path+"` |") {
+			return true
+		}
+	}
+	return false
+}
