@@ -46,6 +46,7 @@ type Agent struct {
 	conns  *connections
 
 	mu         sync.Mutex // guards all below
+	sandbox    string
 	generation uint64
 	token      string
 }
@@ -122,9 +123,8 @@ func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if c.Generation < a.generation {
-		return fmt.Errorf("configure: generation %d is over, the current one is %d", c.Generation, a.generation)
-	}
+	// The generation may be lower than the one before: a copy begins at 1, whatever
+	// life its image was saved in.
 	if c.Hostname != "" {
 		if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
 			return fmt.Errorf("configure: set hostname %q: %w", c.Hostname, err)
@@ -139,7 +139,7 @@ func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) error {
 	a.memory.setLimit(c.MemoryBytes)
 	a.table.SetEnv(c.Env)
 	a.token = c.AccessToken
-	a.generation = c.Generation
+	a.sandbox, a.generation = c.SandboxID, c.Generation
 	a.conns.begin(c.Generation, caller)
 	return nil
 }

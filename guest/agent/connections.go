@@ -73,8 +73,9 @@ func (cs *connections) forget(c *conn) {
 	}
 }
 
-// begin makes generation the current one and closes connections of earlier ones
-// from outside; the caller's goes over.
+// begin makes generation the current one and closes every connection from
+// outside: they are of an earlier life, be its number the same. The caller's goes
+// over.
 func (cs *connections) begin(generation uint64, caller net.Conn) {
 	cs.mu.Lock()
 	cs.generation = generation
@@ -83,7 +84,7 @@ func (cs *connections) begin(generation uint64, caller net.Conn) {
 		switch {
 		case net.Conn(c) == caller:
 			c.generation = generation
-		case c.generation < generation && !c.inside:
+		case !c.inside:
 			old = append(old, c)
 		}
 	}
