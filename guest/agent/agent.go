@@ -36,6 +36,9 @@ const (
 	heapLimit   = 32 << 20 // bytes
 )
 
+// keepsTmp keeps gVisor from mounting memory over /tmp; the template has it.
+const keepsTmp = "/tmp/.on-disk"
+
 // Agent is the state of the agent.
 type Agent struct {
 	table  *process.Table
@@ -58,6 +61,7 @@ func Run(initArgs []string) error {
 	debug.SetMemoryLimit(heapLimit)
 	runtime.GOMAXPROCS(min(2, runtime.NumCPU()))
 	unix.Umask(0o022)
+	os.Remove(keepsTmp) // it may be gone: somebody else made this root file system
 	if err := cgroup.Setup(); err != nil {
 		return err
 	}
