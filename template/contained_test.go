@@ -1,9 +1,13 @@
 package template
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,7 +36,7 @@ func TestContainedEndsAllThatWasStartedWhenItIsCancelled(t *testing.T) {
 		if line == "locked" {
 			cancel()
 		}
-	}, "sh", "-c", `setsid sh -c 'exec 9>"$1"; flock 9; echo locked; exec sleep 1000' sh "$1" & wait`, "sh", file)
+	}, "sh", "-c", holdLock, "sh", file)
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v, want the cancellation", err)
 	}
@@ -59,5 +63,54 @@ func TestLongLinesAreCut(t *testing.T) {
 	}
 	if len(got) != longestLine {
 		t.Errorf("got %d bytes, want %d", len(got), longestLine)
+	}
+}
+
+// holdLock takes a lock in a process that has gone its own way, and says so.
+const holdLock = `setsid sh -c 'exec 9>"$1"; flock 9; echo locked; exec sleep 1000' sh "$1" & wait`
+
+// builderLock tells the test binary to be a builder that never ends.
+const builderLock = "CUBE_TEST_BUILDER_LOCK"
+
+func TestMain(m *testing.M) {
+	if file := os.Getenv(builderLock); file != "" {
+		err := contained(context.Background(), nil, func(line string) { fmt.Println(line) }, "sh", "-c", holdLock, "sh", file)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func TestAKilledBuilderLeavesNoProcess(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lock")
+	builder := exec.Command(os.Args[0])
+	builder.Env = append(os.Environ(), builderLock+"="+file)
+	out, err := builder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := builder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "locked\n" {
+		t.Errorf("the builder said %q, %v", line, err)
+	}
+	if err := builder.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	// It ends when the builder has; what it had started goes at the same moment.
+	if _, err := io.Copy(io.Discard, out); err != nil {
+		t.Error(err)
+	}
+	if err := builder.Wait(); err == nil {
+		t.Error("the builder ended well")
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Error(err)
 	}
 }
