@@ -50,19 +50,12 @@ func (e *Engine) cloneSource(ctx context.Context, id cube.SandboxID, n int) (_ s
 	if done, err = e.admission.reserve(e, int64(n)*cost(u.CommittedBytes)); err != nil {
 		return source{}, nil, err
 	}
-	w, err := e.saveTo(ctx, s, cube.NewSnapshotID())
+	src, err := e.unnamed(ctx, s)
 	if err != nil {
 		done()
 		return source{}, nil, e.orDead(s, err)
 	}
-	files, pages, err := w.Keep()
-	if err != nil {
-		done()
-		return source{}, nil, err
-	}
-	im := e.describe(s, cube.KindSnapshot)
-	im.PagesBytes = pages
-	return source{im, files}, done, nil
+	return src, done, nil
 }
 
 // createAll makes all sandboxes or none.

@@ -167,7 +167,7 @@ func (e *Engine) takeUp(ctx context.Context) error {
 			}
 		}
 		e.enter(s)
-		if l.State != keeperapi.StateDead {
+		if l.State != keeperapi.StateDead && !l.Detached {
 			e.follow(s)
 		}
 	}

@@ -78,7 +78,8 @@ func (e *Engine) stop(ctx context.Context, s *sandbox, life string) error {
 		return err
 	}
 	s.setState(cube.StateFrozen)
-	if err := e.net.FreezeEgress(ctx, life, true); err != nil {
+	// A life without a NIC has no egress.
+	if err := e.net.FreezeEgress(ctx, life, true); err != nil && !errors.Is(err, cube.ErrNotFound) {
 		return errors.Join(err, e.goOn(s, life))
 	}
 	return nil

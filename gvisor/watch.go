@@ -53,6 +53,9 @@ func (e *Engine) resync(ctx context.Context) error {
 		if l.State == keeperapi.StateDead {
 			e.died(l)
 		}
+		if l.Detached {
+			e.wg.Go(func() { e.revive(ctx, l.Labels.Sandbox) })
+		}
 	}
 	for life, s := range before {
 		e.lose(s, life)

@@ -152,6 +152,9 @@ type Life struct {
 	Labels  Labels      `json:"labels"`
 	Started time.Time   `json:"started"`
 	Death   *cube.Death `json:"death,omitempty"`
+	// Detached: it runs, but the other end of its NIC is lost, because keeper and
+	// network process died together. Its kernel takes a NIC only at a restore.
+	Detached bool `json:"detached,omitempty"`
 }
 
 // State is what a life is doing.

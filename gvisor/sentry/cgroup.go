@@ -178,6 +178,12 @@ func (g *group) open() (*os.File, error) {
 // caller's pidfd has to do: the sentry is the init of its PID namespace.
 func (g *group) kill() error {
 	if g.h.v2 == "" {
+		b, _ := os.ReadFile(filepath.Join(g.v1dir("memory"), "cgroup.procs"))
+		for _, f := range strings.Fields(string(b)) {
+			if pid, err := strconv.Atoi(f); err == nil {
+				unix.Kill(pid, unix.SIGKILL)
+			}
+		}
 		return nil
 	}
 	return optional(write(g.v2dir(), "cgroup.kill", "1"))

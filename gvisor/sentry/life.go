@@ -48,7 +48,9 @@ type record struct {
 func (l *life) view() keeperapi.Life {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.rec.Life
+	v := l.rec.Life
+	v.Detached = l.nic == nil && (v.State == keeperapi.StateRunning || v.State == keeperapi.StatePaused)
+	return v
 }
 
 // update changes the record and writes it.

@@ -109,9 +109,13 @@ func (n *networkProcess) takeUp(ctx context.Context) error {
 			}
 			continue
 		}
-		if l.nic, err = n.client.NIC(ctx, id); err != nil {
+		nic, err := n.client.NIC(ctx, id)
+		if err != nil {
 			return err
 		}
+		l.mu.Lock()
+		l.nic = nic
+		l.mu.Unlock()
 	}
 	n.listener, err = n.client.Listener(ctx)
 	return err

@@ -1,0 +1,67 @@
+package gvisor
+
+import (
+	"context"
+	"fmt"
+
+	cube "cubesandbox"
+	"cubesandbox/gvisor/keeperapi"
+)
+
+// revive gives a sandbox whose NIC is lost a new life, from its own state of this
+// moment: nothing inside is lost but connections.
+func (e *Engine) revive(ctx context.Context, id cube.SandboxID) {
+	s, err := e.lock(id)
+	if err != nil {
+		return // it is being ended, or replaced
+	}
+	defer s.unlock()
+	if err := e.reviveLocked(ctx, s); err != nil {
+		e.log.Error("a sandbox without a network could not be brought back", "sandbox", id, "error", err)
+		return
+	}
+	e.log.Warn("a sandbox had lost its network and goes on in a new life", "sandbox", id, "generation", s.view().Generation)
+}
+
+func (e *Engine) reviveLocked(ctx context.Context, s *sandbox) error {
+	old, info, identity := s.current()
+	u, err := e.lifeUsage(ctx, old)
+	if err != nil {
+		return err
+	}
+	done, err := e.admission.reserve(e, cost(u.CommittedBytes))
+	if err != nil {
+		return err
+	}
+	defer done()
+	// Frozen first: what it did between save and switch would be undone.
+	if err := e.stop(ctx, s, old); err != nil {
+		return err
+	}
+	src, err := e.unnamed(ctx, s)
+	if err == nil {
+		defer closeAll(src.files)
+		l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: s.id, Generation: info.Generation + 1, Image: info.Image, Identity: identity}
+		err = e.replace(ctx, s, old, src, l)
+	}
+	if err != nil {
+		e.unfreeze(s, old)
+		return fmt.Errorf("from its own state: %w", err)
+	}
+	return nil
+}
+
+// unnamed saves a sandbox to files that no name leads to.
+func (e *Engine) unnamed(ctx context.Context, s *sandbox) (source, error) {
+	w, err := e.saveTo(ctx, s, cube.NewSnapshotID())
+	if err != nil {
+		return source{}, err
+	}
+	files, pages, err := w.Keep()
+	if err != nil {
+		return source{}, err
+	}
+	im := e.describe(s, cube.KindSnapshot)
+	im.PagesBytes = pages
+	return source{im, files}, nil
+}
