@@ -65,7 +65,8 @@ func debianArgs(ctx context.Context, def *Definition, suite string, sources []so
 	if err := os.WriteFile(optionsFile, []byte(options), 0o600); err != nil {
 		return nil, err
 	}
-	args := []string{"--mode=root", "--variant=minbase", "--verbose", "--format=directory", "--aptopt=" + optionsFile}
+	args := []string{"--mode=root", "--variant=minbase", "--verbose", "--format=directory", "--aptopt=" + optionsFile,
+		"--skip=cleanup/tmp"} // what is in /tmp is a matter of the hooks
 	if len(def.Packages) > 0 {
 		args = append(args, "--include="+strings.Join(def.Packages, ","))
 	}

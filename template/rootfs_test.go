@@ -79,6 +79,7 @@ func TestBaseHoldsNothingOfThisMachine(t *testing.T) {
 		"/boot":                  0o755, // the agent is mounted there
 		"/etc/sudoers.d/sandbox": 0o440,
 		"/home/user":             0o755,
+		"/tmp/.on-disk":          0o644, // tells gVisor to leave /tmp on the disk
 	} {
 		if got := modeIn(t, image, name); got != want {
 			t.Errorf("%s: got mode %o, want %o", name, got, want)
