@@ -120,7 +120,7 @@ func (e *Engine) newLife(ctx context.Context, src source, l keeperapi.Labels) (s
 	who := identify(l.Sandbox, l.Generation, l.Identity, src.image.Limits)
 	files, err := src.reopen()
 	if err == nil {
-		err = e.restoreLife(ctx, life, src.image, files, &who)
+		err = e.restoreLife(ctx, life, src.image, files, who)
 		closeAll(files)
 	}
 	if err != nil {

@@ -105,8 +105,7 @@ func (e *Engine) lifeUsage(ctx context.Context, life string) (keeperapi.Usage, e
 
 // restoreLife loads an image into a booted sentry and returns when every page has
 // been read and the agent has been told who it is: only then is it a restore.
-// Without an agent to tell (who is nil), it is a member of a pool.
-func (e *Engine) restoreLife(ctx context.Context, life string, im cube.Image, files []*os.File, who *agentapi.Configure) error {
+func (e *Engine) restoreLife(ctx context.Context, life string, im cube.Image, files []*os.File, who agentapi.Configure) error {
 	select {
 	case e.restores <- struct{}{}:
 		defer func() { <-e.restores }()
@@ -119,12 +118,7 @@ func (e *Engine) restoreLife(ctx context.Context, life string, im cube.Image, fi
 	}
 	loaded := make(chan error, 1)
 	go func() { loaded <- e.keeper.call(ctx, keeperapi.MethodWaitRestore, ref, nil, nil) }()
-	var told error
-	if who != nil {
-		told = e.configure(ctx, life, *who)
-	} else {
-		_, told = agentclient.GetStatus(ctx, e.control(life))
-	}
+	told := e.configure(ctx, life, who)
 	if err := <-loaded; err != nil {
 		return fmt.Errorf("restore %s: %w", im.ID, err)
 	}

@@ -65,7 +65,7 @@ func (e *Engine) restoreAs(ctx context.Context, life string, src source, l keepe
 	}
 	defer closeAll(files)
 	who := identify(l.Sandbox, l.Generation, l.Identity, src.image.Limits)
-	if err := e.restoreLife(ctx, life, src.image, files, &who); err != nil {
+	if err := e.restoreLife(ctx, life, src.image, files, who); err != nil {
 		return keeperapi.Life{}, err
 	}
 	return e.makeCurrent(ctx, life, l)

@@ -19,8 +19,9 @@ func main() {
 		sentry.RunSentry()
 		return
 	}
+	stderr := os.Stderr // the keeper gives itself standard files of its own
 	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintf(os.Stderr, "cube-sentry: %v\n", err)
+		fmt.Fprintf(stderr, "cube-sentry: %v\n", err)
 		os.Exit(1)
 	}
 }

@@ -1,0 +1,193 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	cube "cubesandbox"
+	"cubesandbox/guest/agentclient"
+	"cubesandbox/gvisor/keeperapi"
+	"cubesandbox/network/api"
+)
+
+// job is one member that is missing.
+type job struct {
+	shape shape
+	image cube.ImageID // empty: a booted sentry
+}
+
+// missing is what to make next, or nil. Called with mu held.
+func (p *pools) missing() *job {
+	for id, n := range p.want.Restored {
+		if len(p.restored[id]) < n {
+			return &job{image: id}
+		}
+	}
+	for sh := range p.shapes {
+		if len(p.ready[sh]) < p.want.Booted {
+			return &job{shape: sh}
+		}
+	}
+	return nil
+}
+
+// excess says whether there is more than is wanted. Called with mu held.
+func (p *pools) excess() bool {
+	for id, ms := range p.restored {
+		if len(ms) > p.want.Restored[id] {
+			return true
+		}
+	}
+	for _, ls := range p.ready {
+		if len(ls) > p.want.Booted {
+			return true
+		}
+	}
+	return false
+}
+
+// run fills the pools until the engine closes. One member at a time: what is
+// asked for comes first.
+func (p *pools) run() {
+	for {
+		select {
+		case <-p.wake:
+		case <-p.e.ctx.Done():
+			return
+		}
+		p.trim()
+		for p.e.ctx.Err() == nil && p.fillOne() {
+		}
+	}
+}
+
+// fillOne makes one missing member, and reports whether to go on.
+func (p *pools) fillOne() bool {
+	p.mu.Lock()
+	j := p.missing()
+	p.mu.Unlock()
+	if j == nil {
+		return false
+	}
+	err := p.make(p.e.ctx, j)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+	p.note()
+	if err != nil && p.e.ctx.Err() == nil {
+		// Tried again when something is claimed or asked for.
+		p.e.log.Warn("a pool cannot be filled", "image", j.image, "error", err)
+	}
+	return err == nil
+}
+
+// nobodyID is who a member is until it is claimed.
+const nobodyID cube.SandboxID = "00000000000000000000000000000000"
+
+// warm runs a program in a restored life once, so that the first one of its owner
+// finds the way paved: a restored process faults in every page that it touches.
+func (e *Engine) warm(ctx context.Context, life, token string) {
+	ctx, cancel := context.WithTimeout(ctx, agentTime)
+	defer cancel()
+	c := agentclient.New(func(ctx context.Context, port uint16) (net.Conn, error) {
+		return e.net.Dial(ctx, api.Dial{Life: life, Port: port, Via: api.ViaDirect})
+	}, token)
+	defer c.Close()
+	// A root file system may lack the program; then it is not warmed.
+	if _, err := c.Run(ctx, "/bin/true", nil, agentclient.RunOptions{User: "root"}); err != nil {
+		e.log.Debug("a pool's member is not warmed", "life", life, "error", err)
+	}
+}
+
+func (p *pools) make(ctx context.Context, j *job) error {
+	labels := keeperapi.Labels{Role: keeperapi.RolePool, Image: j.image}
+	if j.image == "" {
+		done, err := p.e.admission.try(p.e, sentryCost)
+		if err != nil {
+			return err
+		}
+		defer done()
+		life, err := p.e.bootLife(ctx, j.shape, labels)
+		if err != nil {
+			return err
+		}
+		p.add(func() { p.ready[j.shape] = append(p.ready[j.shape], life) }, life)
+		return nil
+	}
+	f, err := p.e.openImage(j.image)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	done, err := p.e.admission.try(p.e, cost(f.Image.PagesBytes))
+	if err != nil {
+		return err
+	}
+	defer done()
+	life, err := p.e.bootLife(ctx, shapeOf(f.Image), labels)
+	if err != nil {
+		return err
+	}
+	nobody := identify(nobodyID, 1, cube.Identity{AccessToken: randomHex(16)}, f.Image.Limits)
+	err = p.e.restoreLife(ctx, life, f.Image, f.Files, nobody)
+	if err == nil {
+		p.e.warm(ctx, life, nobody.AccessToken)
+		err = p.e.freeze(ctx, life)
+	}
+	if err != nil {
+		p.e.endLife(life, cube.DeathKilled)
+		return err
+	}
+	p.add(func() { p.restored[j.image] = append(p.restored[j.image], member{life, f.Image}) }, life)
+	return nil
+}
+
+// add enters a new member, unless the pools are being emptied.
+func (p *pools) add(enter func(), life string) {
+	p.mu.Lock()
+	drained := p.drained
+	if !drained {
+		enter()
+		p.note()
+	}
+	p.mu.Unlock()
+	if drained {
+		p.e.endLife(life, cube.DeathKilled)
+	}
+}
+
+// trim ends members that are not wanted any more.
+func (p *pools) trim() {
+	p.mu.Lock()
+	var end []string
+	for id, ms := range p.restored {
+		for len(ms) > p.want.Restored[id] {
+			end = append(end, ms[len(ms)-1].life)
+			ms = ms[:len(ms)-1]
+		}
+		p.restored[id] = ms
+	}
+	for sh, ls := range p.ready {
+		for len(ls) > p.want.Booted {
+			end = append(end, ls[len(ls)-1])
+			ls = ls[:len(ls)-1]
+		}
+		p.ready[sh] = ls
+	}
+	p.mu.Unlock()
+	p.endAll(end)
+	p.mu.Lock()
+	p.note()
+	p.mu.Unlock()
+}
+
+func (p *pools) endAll(lives []string) {
+	var errs []error
+	for _, l := range lives {
+		errs = append(errs, p.e.endLife(l, cube.DeathKilled))
+	}
+	if err := errors.Join(errs...); err != nil {
+		p.e.log.Error("a pool's member could not be ended", "error", err)
+	}
+}
