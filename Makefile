@@ -34,10 +34,7 @@ up: build template demo ## install what is missing, build, make the template, sh
 machine:
 	@scripts/machine.sh
 
-build: machine bin/cube-guest.erofs ## the programs, in bin/
-
-.PHONY: programs
-programs: machine
+build: machine ## the programs, in bin/
 	@echo "==> build bin/"
 	@mkdir -p bin
 	@CGO_ENABLED=0 go build -buildvcs=$(VCS) -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/cube
@@ -45,12 +42,7 @@ programs: machine
 	@CGO_ENABLED=0 go build -ldflags='-s -w' -o bin/ ./cmd/cube-network
 	@CGO_ENABLED=0 go build -ldflags="-s -w -X gvisor.dev/gvisor/runsc/version.version=$$(scripts/engine-version.sh)" \
 		-o bin/ ./cmd/cube-sentry
-
-# The go command leaves bin/cube-guest alone when nothing has changed, and so does this.
-bin/cube-guest: programs ;
-bin/cube-guest.erofs: bin/cube-guest
-	@echo "==> pack $@"
-	@CGO_ENABLED=0 go run ./scripts/pack-agent bin/cube-guest $@
+	@CGO_ENABLED=0 go run ./scripts/pack-agent bin/cube-guest bin/cube-guest.erofs
 
 template: build ## the template base; again only when something has changed
 	@echo "==> template base"
