@@ -189,6 +189,39 @@ func TestAFileOfAnotherLengthIsNamed(t *testing.T) {
 	}
 }
 
+func TestAChangedByteIsFoundAndACopyIsFine(t *testing.T) {
+	s := open(t)
+	for _, name := range fileNames {
+		im, _ := publish(t, s)
+		path := filepath.Join(s.Dir(im.ID), name)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rewrite := func() {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, b, 0o400); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rewrite()
+		f, err := s.OpenImage(im.ID)
+		if err != nil {
+			t.Fatalf("%s: a copy of the file: %v", name, err)
+		}
+		f.Close()
+		b[len(b)-1] ^= 1
+		rewrite()
+		_, err = s.OpenImage(im.ID)
+		var c *cube.CorruptError
+		if !errors.As(err, &c) || c.File != name {
+			t.Errorf("%s: a changed byte: got %v, want a CorruptError that names it", name, err)
+		}
+	}
+}
+
 func TestDeleteHidesAndFrees(t *testing.T) {
 	s := open(t)
 	im, data := publish(t, s)

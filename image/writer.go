@@ -142,6 +142,9 @@ func (w *Writer) verify() ([]fileSum, error) {
 		if err := f.Chmod(0o400); err != nil {
 			return nil, err
 		}
+		if s.Identity, err = identityOf(f); err != nil {
+			return nil, err
+		}
 		sums = append(sums, s)
 	}
 	return sums, nil
