@@ -44,16 +44,16 @@ func TestTheTableNamesTestsThatExist(t *testing.T) {
 func TestATestThatDoesNotExistIsNamedWithItsLine(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "p/p_test.go", "package p\nfunc TestA() {}\n")
-	file := put(t, dir, "t.tsv", "# comment\n1.1\tis\tp:TestA/sub\n1.2\tis not\tp:TestB, run:nothing\n1.3\topen\t-\n1.4\twrong\tTestA\n")
+	file := put(t, dir, "t.tsv", "# comment\n1.1\tis\tp:TestA/sub\n1.2\tis not\tp:TestB; run:nothing\n1.3\topen\t-\n1.4\twrong\tTestA\n1.5\twrong\tfigure:rollback\n")
 	rows, err := ReadRows(file)
-	if err != nil || len(rows) != 4 {
+	if err != nil || len(rows) != 5 {
 		t.Fatalf("got %v, %v", rows, err)
 	}
 	err = Check(dir, "t.tsv", rows)
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"t.tsv:3: p has no test TestB", "t.tsv:3: there is no run \"nothing\"", "t.tsv:5: \"TestA\""} {
+	for _, want := range []string{"t.tsv:3: p has no test TestB", "t.tsv:3: there is no run \"nothing\"", "t.tsv:6: \"rollback\"", "t.tsv:5: \"TestA\""} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
 		}
@@ -87,7 +87,7 @@ not json
 `)
 	put(t, dir, "soak.json", `{"Action":"fail","Package":"cubesandbox/p","Test":"TestB"}`)
 	put(t, dir, "probe.json", `{"result":"PASS"}`)
-	put(t, dir, "bench.json", `{"rows":[]}`)
+	put(t, dir, "bench.json", `{"rows":[{"name":"rollback","p50_ms":90.5},{"name":"idle.overhead_mb","value":25}]}`)
 	results, err := ReadResults(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -97,10 +97,28 @@ not json
 		want     Outcome
 	}{
 		{"p:TestA", Passed}, {"p:TestA,p:TestB", Failed}, {"p:TestA,p:TestC", NotRun}, {".:TestRoot", Passed},
-		{"run:probe", Passed}, {"run:bench", Failed}, {"p:TestC,p:TestB", Failed},
+		{"run:probe", Passed}, {"run:bench", Passed}, {"p:TestC,p:TestB", Failed},
+		{"figure:rollback<=90.5", Passed}, {"figure:rollback<=90", Missed}, {"figure:idle.overhead_mb<=24", Missed},
+		{"figure:pause<=9", NotRun}, {"figure:rollback<=90,p:TestC", NotRun}, {"p:TestA,figure:rollback<=90", Missed},
 	} {
 		if got := results.Of(Row{Evidence: strings.Split(test.evidence, ",")}); got != test.want {
 			t.Errorf("%s: got %s, want %s", test.evidence, got, test.want)
+		}
+	}
+}
+
+func TestARunThatSaysItFailedOrSaysNothingHasFailed(t *testing.T) {
+	for text, want := range map[string]Outcome{
+		`{"result":"PASS"}`: Passed, `{"result":"FAIL"}`: Failed, `{"rows":[{}]}`: Passed, `{"rows":[]}`: Failed, ``: Failed, `nonsense`: Failed,
+	} {
+		dir := t.TempDir()
+		put(t, dir, "probe.json", text)
+		results, err := ReadResults(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := results.Of(Row{Evidence: []string{"run:probe"}}); got != want {
+			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
 	}
 }
@@ -109,9 +127,9 @@ func TestThePageSaysWhatNothingShows(t *testing.T) {
 	page := Page("T", "t.tsv", []Row{
 		{Key: "1.1", Sentence: "a|b", Evidence: []string{"p:TestA", "p:TestB"}},
 		{Key: "1.2", Sentence: "open"},
-	}, Results{"p:TestA": Passed, "p:TestB": Passed})
+	}, Results{tests: map[string]Outcome{"p:TestA": Passed, "p:TestB": Passed}})
 	for _, want := range []string{
-		"2 sentences: 1 passed, 0 failed, 0 not run, 1 that nothing shows yet.",
+		"2 sentences: 1 passed, 0 failed, 0 missed, 0 not run, 1 that nothing shows yet.",
 		"| 1.1 | a\\|b | `p:TestA`<br>`p:TestB` | passed |\n| 1.2 | open |  | nothing shows it yet |\n",
 	} {
 		if !strings.Contains(page, want) {

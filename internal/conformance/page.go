@@ -21,8 +21,8 @@ func Page(title, source string, rows []Row, results Results) string {
 		counts[last]++
 		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", row.Key, escape(row.Sentence), evidence(row), last)
 	}
-	fmt.Fprintf(&b, "%d sentences: %d passed, %d failed, %d not run, %d that nothing shows yet.\n\n", len(rows),
-		counts[string(Passed)], counts[string(Failed)], counts[string(NotRun)], counts["nothing shows it yet"])
+	fmt.Fprintf(&b, "%d sentences: %d passed, %d failed, %d missed, %d not run, %d that nothing shows yet.\n\n", len(rows),
+		counts[string(Passed)], counts[string(Failed)], counts[string(Missed)], counts[string(NotRun)], counts["nothing shows it yet"])
 	b.WriteString("| | the issue says | shown by | last |\n|---|---|---|---|\n")
 	b.WriteString(table.String())
 	return b.String()

@@ -3,8 +3,6 @@ package conformance
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,15 +13,20 @@ import (
 // Outcome is how a piece of evidence went the last time.
 type Outcome string
 
-// The outcomes. NotRun also stands for a test that began and did not end.
+// The outcomes. NotRun also stands for a test that began and did not end. Missed is
+// a figure above its bound: figures depend on the machine, so it fails nothing.
 const (
 	Passed Outcome = "passed"
 	Failed Outcome = "failed"
+	Missed Outcome = "missed"
 	NotRun Outcome = "not run"
 )
 
-// Results are the outcomes by evidence, as rows name it.
-type Results map[string]Outcome
+// Results are what the last runs gave.
+type Results struct {
+	tests   map[string]Outcome // by evidence, as rows name it: tests and runs
+	figures map[string]float64 // of cube bench, by row: p50 in ms, or the value
+}
 
 // module is the path that folders of the tree have as packages.
 const module = "cubesandbox"
@@ -32,22 +35,25 @@ const module = "cubesandbox"
 // in files of any name, and the runs of the product. A test that ran in more than
 // one file has passed only if it passed in each.
 func ReadResults(dir string) (Results, error) {
-	results := Results{}
+	results := Results{tests: map[string]Outcome{}, figures: map[string]float64{}}
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
-		return nil, err
+		return results, err
 	}
 	for _, file := range files {
 		if name := strings.TrimSuffix(filepath.Base(file), ".json"); isRun(name) {
 			outcome, err := readRun(file)
 			if err != nil {
-				return nil, err
+				return results, err
 			}
-			results["run:"+name] = outcome
+			results.tests["run:"+name] = outcome
+			if err := results.readFigures(file); err != nil {
+				return results, err
+			}
 			continue
 		}
 		if err := results.readTests(file); err != nil {
-			return nil, err
+			return results, err
 		}
 	}
 	return results, nil
@@ -65,9 +71,6 @@ func isRun(name string) bool {
 // readRun reads the report of a run: it has failed if it says so, or is no report.
 func readRun(file string) (Outcome, error) {
 	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return NotRun, nil
-	}
 	if err != nil {
 		return NotRun, err
 	}
@@ -101,26 +104,44 @@ func (r Results) readTests(file string) error {
 		key := folder + ":" + e.Test
 		switch {
 		case e.Action == "fail":
-			r[key] = Failed
-		case e.Action == "pass" && r[key] != Failed:
-			r[key] = Passed
+			r.tests[key] = Failed
+		case e.Action == "pass" && r.tests[key] != Failed:
+			r.tests[key] = Passed
 		}
 	}
 	return scanner.Err()
 }
 
-// Of returns how all the evidence of a row went together: failed if any has,
-// passed if all have.
+// Of returns how all the evidence of a row went together: the worst of it, where
+// failed is worse than not run, and that worse than missed.
 func (r Results) Of(row Row) Outcome {
-	all := Passed
+	worst := Passed
 	for _, e := range row.Evidence {
-		switch r[e] {
-		case Failed:
+		switch o := r.of(e); {
+		case o == Failed:
 			return Failed
-		case Passed:
-		default:
-			all = NotRun
+		case o == NotRun, o == Missed && worst == Passed:
+			worst = o
 		}
 	}
-	return all
+	return worst
+}
+
+func (r Results) of(evidence string) Outcome {
+	figure, isFigure := strings.CutPrefix(evidence, "figure:")
+	if !isFigure {
+		if o, ok := r.tests[evidence]; ok {
+			return o
+		}
+		return NotRun
+	}
+	name, most, err := bound(figure)
+	got, measured := r.figures[name]
+	switch {
+	case err != nil || !measured:
+		return NotRun
+	case got > most:
+		return Missed
+	}
+	return Passed
 }

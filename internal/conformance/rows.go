@@ -16,14 +16,15 @@ type Row struct {
 	Key string
 	// Sentence in short.
 	Sentence string
-	// Evidence names tests as FOLDER:TestName (a subtest with its slash) and runs
-	// of the product as run:NAME. Empty: nothing shows it yet.
+	// Evidence names tests as FOLDER:TestName (a subtest with its slash), runs of
+	// the product as run:NAME, and bounds of a row of cube bench as
+	// figure:NAME<=N. Empty: nothing shows it yet.
 	Evidence []string
 	line     int
 }
 
 // ReadRows reads a table: lines of key, sentence and evidence, with a tab between
-// and commas within the last. Lines that begin with # are comments.
+// and semicolons within the last. Lines that begin with # are comments.
 func ReadRows(file string) ([]Row, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -45,7 +46,7 @@ func ReadRows(file string) ([]Row, error) {
 		}
 		seen[row.Key] = true
 		if fields[2] != "-" {
-			for _, e := range strings.Split(fields[2], ",") {
+			for _, e := range strings.Split(fields[2], ";") {
 				row.Evidence = append(row.Evidence, strings.TrimSpace(e))
 			}
 		}

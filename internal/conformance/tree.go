@@ -24,12 +24,18 @@ func Check(root, file string, rows []Row) error {
 		for _, e := range row.Evidence {
 			where, name, ok := strings.Cut(e, ":")
 			if !ok {
-				errs = append(errs, fmt.Errorf("%s:%d: %q: want FOLDER:TestName or run:NAME", file, row.line, e))
+				errs = append(errs, fmt.Errorf("%s:%d: %q: want FOLDER:TestName, run:NAME or figure:NAME<=N", file, row.line, e))
 				continue
 			}
 			if where == "run" {
 				if !slices.Contains(Runs, name) {
 					errs = append(errs, fmt.Errorf("%s:%d: there is no run %q", file, row.line, name))
+				}
+				continue
+			}
+			if where == "figure" {
+				if _, _, err := bound(name); err != nil {
+					errs = append(errs, fmt.Errorf("%s:%d: %w", file, row.line, err))
 				}
 				continue
 			}
