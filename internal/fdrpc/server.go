@@ -165,11 +165,16 @@ func (s *Server) serve(sc *serverConn) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
+	buf := make([]byte, maxPacket)
 	if !s.allowed(peer) {
-		sc.send(message{ID: 1, Err: Errorf("denied", "uid %d may not use %s", peer.UID, s.Protocol)}, nil)
+		// Closing with the hello unread would reset the connection, and the client
+		// would not get the answer.
+		if m, files, err := receive(sc.c, buf); err == nil {
+			closeFiles(files)
+			sc.send(message{ID: m.ID, Err: Errorf("denied", "uid %d may not use %s", peer.UID, s.Protocol)}, nil)
+		}
 		return
 	}
-	buf := make([]byte, maxPacket)
 	for greeted := false; ; {
 		m, files, err := receive(sc.c, buf)
 		if err != nil {
