@@ -1,18 +1,13 @@
 package gvisor
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -34,17 +29,53 @@ type keeper struct {
 	closed bool
 }
 
+// openKeeper connects to the keeper. One that executes an older build than the one
+// that is installed now is replaced; its lives run on.
 func openKeeper(ctx context.Context, conf Config, died func(keeperapi.Life)) (*keeper, error) {
 	k := &keeper{conf: conf, died: died}
+	current := uint64(0)
+	if os.Geteuid() == 0 {
+		sentry, err := install(ctx, conf)
+		if err != nil {
+			return nil, err
+		}
+		if current, err = inode(sentry); err != nil {
+			return nil, err
+		}
+	}
+	if err := k.hello(ctx); err != nil {
+		return nil, err
+	}
+	if current != 0 && k.info.Inode != current {
+		if err := k.call(ctx, keeperapi.MethodLeave, nil, nil, nil); err != nil && !errors.Is(err, cube.ErrUnavailable) {
+			k.close()
+			return nil, fmt.Errorf("replace the keeper: %w", err)
+		}
+		<-k.rpc.Done()
+		if err := k.hello(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return k, nil
+}
+
+// hello asks the keeper who it is.
+func (k *keeper) hello(ctx context.Context) error {
 	rpc, err := k.connection(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := rpc.Call(ctx, keeperapi.MethodInfo, nil, nil, &k.info); err != nil {
 		k.close()
-		return nil, err
+		return err
 	}
-	return k, nil
+	return nil
+}
+
+func inode(path string) (uint64, error) {
+	var st syscall.Stat_t
+	err := syscall.Stat(path, &st)
+	return st.Ino, err
 }
 
 func (k *keeper) close() error {
@@ -184,60 +215,4 @@ func launch(ctx context.Context, conf Config, sentry string) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// node names our part of the cgroup tree after the run directory.
-func node(runDir string) string {
-	h := sha256.Sum256([]byte(runDir))
-	return hex.EncodeToString(h[:4])
-}
-
-// install copies cube-sentry and cube-network to where they stay for as long as
-// an image needs them. The version names the directory; a rebuild of the same
-// version replaces the files.
-func install(ctx context.Context, conf Config) (string, error) {
-	src := filepath.Join(conf.BinDir, "cube-sentry")
-	out, err := exec.CommandContext(ctx, src, "version").Output()
-	if err != nil {
-		return "", fmt.Errorf("%s version: %w; build it with make", src, err)
-	}
-	dst := installedSentry(conf.StateDir, strings.TrimSpace(string(out)))
-	dir := filepath.Dir(dst)
-	for _, d := range []string{conf.StateDir, filepath.Dir(dir), dir} {
-		if err := mkdirOpen(d); err != nil {
-			return "", err
-		}
-	}
-	for _, name := range []string{"cube-sentry", "cube-network"} {
-		if err := copyIfChanged(filepath.Join(conf.BinDir, name), filepath.Join(dir, name)); err != nil {
-			return "", err
-		}
-	}
-	return dst, nil
-}
-
-func copyIfChanged(src, dst string) error {
-	want, err := os.ReadFile(src)
-	if err != nil {
-		return err
-	}
-	if have, err := os.ReadFile(dst); err == nil && bytes.Equal(have, want) {
-		return nil
-	}
-	f, err := os.CreateTemp(filepath.Dir(dst), ".new-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = io.Copy(f, bytes.NewReader(want))
-	if err = errors.Join(err, f.Chmod(0o755), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), dst)
-}
-
-func lastLine(path string) string {
-	b, _ := os.ReadFile(path)
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return lines[len(lines)-1]
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"time"
 
 	cube "cubesandbox"
 	"cubesandbox/guest/agentclient"
@@ -47,6 +48,10 @@ func (p *pools) excess() bool {
 	return false
 }
 
+// settle is how long after a member was taken its replacement is begun: whoever
+// took it is about to use the processors.
+const settle = 200 * time.Millisecond
+
 // run fills the pools until the engine closes. One member at a time: what is
 // asked for comes first.
 func (p *pools) run() {
@@ -57,7 +62,25 @@ func (p *pools) run() {
 			return
 		}
 		p.trim()
-		for p.e.ctx.Err() == nil && p.fillOne() {
+		for p.settled() && p.fillOne() {
+		}
+	}
+}
+
+// settled waits until no member has been taken for a while; false when the engine
+// closes first.
+func (p *pools) settled() bool {
+	for {
+		p.mu.Lock()
+		left := settle - time.Since(p.used)
+		p.mu.Unlock()
+		if left <= 0 {
+			return p.e.ctx.Err() == nil
+		}
+		select {
+		case <-time.After(left):
+		case <-p.e.ctx.Done():
+			return false
 		}
 	}
 }

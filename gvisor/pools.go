@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	cube "cubesandbox"
 )
@@ -23,6 +24,7 @@ type pools struct {
 	err      error         // why the last filling failed
 	changed  chan struct{} // closed and replaced when something has changed
 	drained  bool
+	used     time.Time // when a member was last taken
 }
 
 // member is a restored, frozen life.
@@ -98,6 +100,7 @@ func (p *pools) claim(id cube.ImageID) (life string, im cube.Image, ok bool) {
 		return "", cube.Image{}, false
 	}
 	m := ms[0]
+	p.used = time.Now()
 	p.restored[id] = ms[1:]
 	p.signal()
 	return m.life, m.image, true
@@ -116,6 +119,7 @@ func (p *pools) booted(sh shape) (string, bool) {
 		return "", false
 	}
 	p.ready[sh] = ls[1:]
+	p.used = time.Now()
 	p.signal()
 	return ls[0], true
 }

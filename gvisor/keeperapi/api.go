@@ -52,6 +52,8 @@ const (
 	MethodKill = "kill"
 	// MethodList: List → Lives.
 	MethodList = "list"
+	// MethodLeave: nil → nil; ends the keeper alone, so that another can take over.
+	MethodLeave = "leave"
 	// MethodShutdown: nil → nil; ends every life, the network process, and the keeper.
 	MethodShutdown = "shutdown"
 )
@@ -73,6 +75,9 @@ const (
 // Info is what a keeper says of itself.
 type Info struct {
 	PID int `json:"pid"`
+	// Inode of the program that the keeper executes: a newer build of the same
+	// version has another.
+	Inode uint64 `json:"inode"`
 	// Engine is the sentry's version, which decides what can be restored.
 	Engine  string    `json:"engine"`
 	Started time.Time `json:"started"`

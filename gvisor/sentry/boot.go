@@ -100,6 +100,11 @@ func (k *Keeper) startSentry(l *life, b keeperapi.Boot, files []*os.File) (err e
 	if err := l.group.create(b.Limits); err != nil {
 		return fmt.Errorf("cgroup of %s: %w", b.Life, err)
 	}
+	if b.Labels.Role == keeperapi.RolePool {
+		if err := l.group.share(poolShares); err != nil {
+			return fmt.Errorf("cgroup of %s: %w", b.Life, err)
+		}
+	}
 	s, err := k.newSandbox(l, b, files)
 	if err != nil {
 		l.group.kill()

@@ -153,6 +153,23 @@ func (g *group) create(l cube.Limits) (err error) {
 	return err
 }
 
+// Shares of CPU time, as version 1 counts them, when there is not enough.
+const (
+	fullShares = 1024
+	poolShares = 32 // what nobody has asked for yet must not slow down what runs
+)
+
+// share sets the group's part of the CPU time.
+func (g *group) share(shares int) error {
+	if g.h.limited {
+		return write(g.v2dir(), "cpu.weight", strconv.Itoa(max(1, shares*100/fullShares)))
+	}
+	if g.h.v1["cpu"] == "" {
+		return nil
+	}
+	return write(g.v1dir("cpu"), "cpu.shares", strconv.Itoa(shares))
+}
+
 // place moves a process into the hierarchies that clone could not put it into.
 func (g *group) place(pid int) error {
 	if g.h.limited {

@@ -38,16 +38,18 @@ type Config struct {
 
 // Keeper is the parent of the sentries.
 type Keeper struct {
-	conf    Config
-	log     *slog.Logger
-	cgroups *hierarchies
-	gate    *gate
-	server  *fdrpc.Server
-	network *networkProcess
-	started time.Time
-	wg      sync.WaitGroup // one watcher a life
-	ready   chan struct{}  // closed when the network process is there
-	stop    chan struct{}  // closed to end Run
+	conf     Config
+	log      *slog.Logger
+	cgroups  *hierarchies
+	gate     *gate
+	server   *fdrpc.Server
+	network  *networkProcess
+	started  time.Time
+	inode    uint64         // of the program that this process executes
+	wg       sync.WaitGroup // one watcher a life
+	ready    chan struct{}  // closed when the network process is there
+	stop     chan struct{}  // closed to end Run
+	stopOnce sync.Once
 
 	mu    sync.Mutex // guards lives
 	lives map[string]*life
@@ -79,6 +81,11 @@ func Run(ctx context.Context, conf Config) error {
 	if err := ownStdio(conf.RunDir); err != nil {
 		return err
 	}
+	var self syscall.Stat_t
+	if err := syscall.Stat("/proc/self/exe", &self); err != nil {
+		return err
+	}
+	k.inode = self.Ino
 	specutils.ExePath = conf.Binary
 	gvlog.SetLevel(gvlog.Warning)
 	var err error
@@ -117,6 +124,7 @@ func (k *Keeper) serve(ctx context.Context) error {
 	s.Handle(keeperapi.MethodUsage, k.usage)
 	s.Handle(keeperapi.MethodKill, k.kill)
 	s.Handle(keeperapi.MethodList, k.list)
+	s.Handle(keeperapi.MethodLeave, k.leave)
 	s.Handle(keeperapi.MethodShutdown, k.shutdown)
 	l, err := fdrpc.Listen(filepath.Join(k.conf.RunDir, SocketName), 0o600)
 	if err != nil {
@@ -211,7 +219,7 @@ func (k *Keeper) died(l *life) {
 
 func (k *Keeper) info(context.Context, *fdrpc.Request) (any, []*os.File, error) {
 	return keeperapi.Info{
-		PID: os.Getpid(), Engine: Version(), Started: k.started,
+		PID: os.Getpid(), Inode: k.inode, Engine: Version(), Started: k.started,
 		Network: filepath.Join(k.conf.RunDir, networkSocket), Cgroup: k.conf.Cgroup,
 	}, nil, nil
 }
@@ -240,6 +248,14 @@ func (k *Keeper) list(_ context.Context, r *fdrpc.Request) (any, []*os.File, err
 	return out, nil, nil
 }
 
+// leave ends this process; what it keeps is written down for the next.
+func (k *Keeper) leave(context.Context, *fdrpc.Request) (any, []*os.File, error) {
+	k.quit()
+	return nil, nil, nil
+}
+
+func (k *Keeper) quit() { k.stopOnce.Do(func() { close(k.stop) }) }
+
 // shutdown ends everything.
 func (k *Keeper) shutdown(ctx context.Context, _ *fdrpc.Request) (any, []*os.File, error) {
 	k.mu.Lock()
@@ -261,6 +277,6 @@ func (k *Keeper) shutdown(ctx context.Context, _ *fdrpc.Request) (any, []*os.Fil
 	os.Remove(filepath.Join(k.sentryDir(), gateName))
 	os.Remove(k.sentryDir())
 	os.Remove(k.livesDir())
-	close(k.stop)
+	k.quit()
 	return nil, nil, errors.Join(errs...)
 }

@@ -183,8 +183,14 @@ func (k *Keeper) label(_ context.Context, r *fdrpc.Request) (any, []*os.File, er
 	if err := l.need(keeperapi.StateBooted, keeperapi.StateRunning, keeperapi.StatePaused); err != nil {
 		return nil, nil, err
 	}
+	claimed := l.view().Labels.Role == keeperapi.RolePool && q.Labels.Role != keeperapi.RolePool
 	if err := l.update(func(r *record) { r.Labels = q.Labels }); err != nil {
 		return nil, nil, err
+	}
+	if claimed {
+		if err := l.group.share(fullShares); err != nil {
+			return nil, nil, err
+		}
 	}
 	if q.Resume {
 		if err := l.turn(keeperapi.StatePaused, keeperapi.StateRunning, boot.ContMgrResume); err != nil {
