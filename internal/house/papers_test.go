@@ -2,6 +2,7 @@ package house
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -77,4 +78,33 @@ func hasReason(table, pkg string) bool {
 		}
 	}
 	return false
+}
+
+func TestEveryDecisionIsInTheIndex(t *testing.T) {
+	index, err := os.ReadFile("../../docs/decisions/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range readTree(t).files {
+		file, ok := strings.CutPrefix(name, "docs/decisions/")
+		if ok && file != "README.md" && !strings.Contains(string(index), "("+file+")") {
+			t.Errorf("docs/decisions/README.md does not list %s", file)
+		}
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+
+func TestLinksBetweenDocumentsLead(t *testing.T) {
+	tr := readTree(t)
+	for _, name := range tr.files {
+		if !strings.HasSuffix(name, ".md") {
+			continue
+		}
+		for _, m := range link.FindAllSubmatch(tr.read(t, name), -1) {
+			if _, err := os.Stat(filepath.Join(tr.root, filepath.Dir(name), string(m[1]))); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
 }

@@ -2,6 +2,8 @@ package house
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -12,6 +14,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -38,17 +41,26 @@ func (f *goFile) test() bool { return strings.HasSuffix(f.name, "_test.go") }
 
 var generatedMark = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
+// readTree returns the tree, which is read once for all tests.
 func readTree(t *testing.T) *tree {
 	t.Helper()
-	root, err := filepath.Abs("../..")
+	tr, err := theTree()
 	if err != nil {
 		t.Fatal(err)
+	}
+	return tr
+}
+
+var theTree = sync.OnceValues(func() (*tree, error) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return nil, err
 	}
 	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("git ls-files: %v", err)
+		return nil, fmt.Errorf("git ls-files: %w", err)
 	}
 	tr := &tree{root: root, fset: token.NewFileSet()}
 	for _, name := range strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00") {
@@ -58,23 +70,29 @@ func readTree(t *testing.T) *tree {
 		}
 		tr.files = append(tr.files, name)
 		if strings.HasSuffix(name, ".go") {
-			tr.gos = append(tr.gos, tr.parse(t, name))
+			f, err := tr.parse(name)
+			if err != nil {
+				return nil, err
+			}
+			tr.gos = append(tr.gos, f)
 		}
 	}
 	if len(tr.gos) == 0 {
-		t.Fatal("no Go file found: is this a checkout?")
+		return nil, errors.New("no Go file found: is this a checkout?")
 	}
-	return tr
-}
+	return tr, nil
+})
 
-func (tr *tree) parse(t *testing.T, name string) *goFile {
-	t.Helper()
-	src := tr.read(t, name)
+func (tr *tree) parse(name string) (*goFile, error) {
+	src, err := os.ReadFile(filepath.Join(tr.root, name))
+	if err != nil {
+		return nil, err
+	}
 	parsed, err := parser.ParseFile(tr.fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	return &goFile{name: name, dir: path.Dir(name), src: src, ast: parsed, generated: generatedMark.Match(src)}
+	return &goFile{name: name, dir: path.Dir(name), src: src, ast: parsed, generated: generatedMark.Match(src)}, nil
 }
 
 func (tr *tree) read(t *testing.T, name string) []byte {
