@@ -69,7 +69,7 @@ check: test ## make test and every short form; what CI runs
 	@echo "==> probe, 3 rounds"
 	@bin/cube probe --engine --rounds 3 --json >.cache/results/probe.json
 	@echo "==> bench, short form"
-	@bin/cube bench --quick --json >.cache/results/bench.json
+	@bin/cube bench --short --json >.cache/results/bench.json
 	@$(MAKE) --no-print-directory conformance
 
 soak: build template ## the long forms

@@ -41,13 +41,15 @@ type entry struct {
 	lock    *os.File
 }
 
-// cacheKey names what a root file system is made from.
+// cacheKey names what a root file system is made from: of the definition, what
+// plays a part in that, so that other limits do not cost another one.
 func cacheKey(def *Definition, suite string, sources []source) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "cube rootfs %s %s %s\n%s\n", builderVersion, debianArch(), suite, deb822(sources))
+	fmt.Fprintf(h, "%q %q %q %+v\n", def.Packages, def.Hooks, def.Checks, def.User)
 	root := os.DirFS(def.dir)
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil || d.IsDir() || name == DefinitionFile {
 			return err
 		}
 		info, err := d.Info()

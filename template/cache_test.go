@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestKeyFollowsEveryFileOfTheDefinitionAndItsSources(t *testing.T) {
+func TestKeyFollowsAllThatARootFileSystemIsMadeFrom(t *testing.T) {
 	dir := define(t, "name = \"small\"\nsuites = [\"bookworm\"]\n")
 	def, err := Load(dir)
 	if err != nil {
@@ -41,10 +41,15 @@ func TestKeyFollowsEveryFileOfTheDefinitionAndItsSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	differs("as a program")
+	def.Packages = []string{"bash"}
+	differs("with a package")
+	def.Checks = []string{"true"}
+	differs("with a check")
 	sources[0].uris[0] = "http://n.test"
 	differs("from another mirror")
+	def.Limits.CPUs, def.Warm = 1, []string{"true"}
 	if k := key(); seen[k] != "from another mirror" {
-		t.Error("the key changes by itself")
+		t.Error("the key changes by itself, or with what plays no part")
 	}
 	if err := os.Symlink("/etc/shadow", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
