@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -49,6 +50,7 @@ type Keeper struct {
 	wg       sync.WaitGroup // one watcher a life
 	ready    chan struct{}  // closed when the network process is there
 	stop     chan struct{}  // closed to end Run
+	litter   chan struct{}  // holds a token when there is something to collect
 	stopOnce sync.Once
 
 	mu    sync.Mutex // guards lives
@@ -68,7 +70,7 @@ func Run(ctx context.Context, conf Config) error {
 	if Version() == "VERSION_MISSING" {
 		return errors.New("this binary was built without a version (-X …/runsc/version.version): it could not tell which images it can restore; build it with make")
 	}
-	k := &Keeper{conf: conf, log: conf.Log, started: time.Now(), lives: map[string]*life{}, ready: make(chan struct{}), stop: make(chan struct{})}
+	k := &Keeper{conf: conf, log: conf.Log, started: time.Now(), lives: map[string]*life{}, ready: make(chan struct{}), stop: make(chan struct{}), litter: make(chan struct{}, 1)}
 	for _, d := range []string{conf.RunDir, k.livesDir(), k.sentryDir()} {
 		if err := os.MkdirAll(d, 0o711); err != nil {
 			return err
@@ -130,6 +132,7 @@ func (k *Keeper) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	go k.collect()
 	var served sync.WaitGroup
 	served.Go(func() { s.Serve(l) })
 	k.log.Info("keeper serves", "engine", Version(), "lives", len(k.lives))
@@ -211,9 +214,27 @@ func (k *Keeper) died(l *life) {
 		k.log.Error("a dead life left something behind", "life", v.Life, "sandbox", v.Labels.Sandbox, "error", err)
 	}
 	close(l.released)
+	select {
+	case k.litter <- struct{}{}:
+	default: // a collection is due already
+	}
 	k.log.Info("life ended", "life", v.Life, "sandbox", v.Labels.Sandbox, "reason", v.Death.Reason, "detail", v.Death.Detail)
 	if k.server != nil {
 		k.server.Notify(keeperapi.NoteDied, v)
+	}
+}
+
+// collect runs the garbage collector when lives have ended. gVisor drops the
+// os.Process of a sentry without waiting for it, and its descriptor is closed by
+// the collector only, which in a keeper with nothing to do never runs.
+func (k *Keeper) collect() {
+	for {
+		select {
+		case <-k.litter:
+			runtime.GC()
+		case <-k.stop:
+			return
+		}
 	}
 }
 
