@@ -49,7 +49,6 @@ type Agent struct {
 	conns  *connections
 
 	mu         sync.Mutex // guards all below
-	sandbox    string
 	generation uint64
 	token      string
 }
@@ -75,7 +74,8 @@ func Run(initArgs []string) error {
 		a.table.OOM(group)
 		a.events.add(agentapi.EventOOM, detail)
 	})
-	a.table = process.NewTable(func() (process.Starter, error) { return a.inits.current() }, a.files, a.memory.poke)
+	starter := func(ctx context.Context) (process.Starter, error) { return a.inits.current(ctx) }
+	a.table = process.NewTable(starter, cgroup.Groups{}, a.files, a.memory.poke)
 	go a.memory.watch(a.table.Active) // both live as long as the agent
 	if err := a.inits.start(); err != nil {
 		return err
@@ -143,8 +143,8 @@ func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) error {
 	a.memory.setLimit(c.MemoryBytes)
 	a.table.SetEnv(c.Env)
 	a.token = c.AccessToken
-	a.sandbox, a.generation = c.SandboxID, c.Generation
-	a.conns.begin(c.Generation, caller)
+	a.generation = c.Generation
+	a.conns.begin(caller)
 	return nil
 }
 

@@ -17,13 +17,11 @@ const (
 	maxInside  = 256
 )
 
-// connections knows every open connection of the agent's ports and the
-// generation that it belongs to.
+// connections knows every open connection of the agent's ports.
 type connections struct {
-	mu         sync.Mutex // guards all below
-	generation uint64
-	open       map[*conn]struct{}
-	inside     int
+	mu     sync.Mutex // guards all below
+	open   map[*conn]struct{}
+	inside int
 }
 
 func newConnections() *connections { return &connections{open: make(map[*conn]struct{})} }
@@ -31,10 +29,9 @@ func newConnections() *connections { return &connections{open: make(map[*conn]st
 // conn is a tracked connection.
 type conn struct {
 	*net.TCPConn
-	of         *connections
-	generation uint64
-	inside     bool
-	once       sync.Once
+	of     *connections
+	inside bool
+	once   sync.Once
 }
 
 func (c *conn) Close() error {
@@ -54,7 +51,6 @@ func (cs *connections) add(c *conn) bool {
 	if c.inside && cs.inside >= maxInside || len(cs.open)-cs.inside >= maxOutside {
 		return false
 	}
-	c.generation = cs.generation
 	cs.open[c] = struct{}{}
 	if c.inside {
 		cs.inside++
@@ -73,38 +69,27 @@ func (cs *connections) forget(c *conn) {
 	}
 }
 
-// begin makes generation the current one and closes every connection from
-// outside: they are of an earlier life, be its number the same. The caller's goes
-// over.
-func (cs *connections) begin(generation uint64, caller net.Conn) {
-	cs.mu.Lock()
-	cs.generation = generation
-	var old []*conn
-	for c := range cs.open {
-		switch {
-		case net.Conn(c) == caller:
-			c.generation = generation
-		case !c.inside:
-			old = append(old, c)
-		}
-	}
-	cs.mu.Unlock()
-	for _, c := range old {
-		c.reset()
-	}
+// begin closes every connection from outside but the caller's: they are of an
+// earlier life.
+func (cs *connections) begin(caller net.Conn) {
+	cs.close(func(c *conn) bool { return !c.inside && net.Conn(c) != caller })
 }
 
 // closeAll closes every connection but one.
 func (cs *connections) closeAll(but net.Conn) {
+	cs.close(func(c *conn) bool { return net.Conn(c) != but })
+}
+
+func (cs *connections) close(which func(*conn) bool) {
 	cs.mu.Lock()
-	var all []*conn
+	var found []*conn
 	for c := range cs.open {
-		if net.Conn(c) != but {
-			all = append(all, c)
+		if which(c) {
+			found = append(found, c)
 		}
 	}
 	cs.mu.Unlock()
-	for _, c := range all {
+	for _, c := range found {
 		c.reset()
 	}
 }

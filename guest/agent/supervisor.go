@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -18,12 +19,13 @@ type supervisor struct {
 	argv   []string
 	events *eventLog
 
-	mu   sync.Mutex // guards init
+	mu   sync.Mutex // guards all below
 	init *spawn.Init
+	next chan struct{} // closed and replaced when there is a new init
 }
 
 func newSupervisor(argv []string, events *eventLog) *supervisor {
-	return &supervisor{argv: argv, events: events}
+	return &supervisor{argv: argv, events: events, next: make(chan struct{})}
 }
 
 // start starts the first init; from then on a dead one is replaced.
@@ -47,6 +49,8 @@ func (s *supervisor) launch() (*spawn.Init, error) {
 	}
 	s.mu.Lock()
 	s.init = i
+	close(s.next)
+	s.next = make(chan struct{})
 	s.mu.Unlock()
 	return i, nil
 }
@@ -76,19 +80,32 @@ func (s *supervisor) watch(i *spawn.Init) {
 	}
 }
 
-// current returns the running init.
-func (s *supervisor) current() (*spawn.Init, error) {
+// replacement is how long a request waits for a new init.
+const replacement = 5 * time.Second
+
+// current returns the running init; if it has died, the next one.
+func (s *supervisor) current(ctx context.Context) (*spawn.Init, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.init == nil {
+	i, next := s.init, s.next
+	s.mu.Unlock()
+	if i.Alive() {
+		return i, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, replacement)
+	defer cancel()
+	select {
+	case <-next:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.init, nil
+	case <-ctx.Done():
 		return nil, spawn.ErrInitDied
 	}
-	return s.init, nil
 }
 
 // namespace returns a descriptor of the users' mount namespace, for package asuser.
 func (s *supervisor) namespace() (int, func(), error) {
-	i, err := s.current()
+	i, err := s.current(context.Background())
 	if err != nil {
 		return -1, nil, err
 	}

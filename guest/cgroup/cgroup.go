@@ -57,19 +57,22 @@ func LimitPids(n int64) error {
 	return write(Root+"/pids.max", limit)
 }
 
-// Create makes a group below Root.
-func Create(name string) error {
+// Groups are the groups below Root, by name.
+type Groups struct{}
+
+// Create makes a group.
+func (Groups) Create(name string) error {
 	if err := os.Mkdir(Root+"/"+name, 0o755); err != nil {
 		return fmt.Errorf("make cgroup: %w", err)
 	}
 	return nil
 }
 
-// Kill sends SIGKILL to every process of a group below Root, at one instant.
-func Kill(name string) error { return write(Root+"/"+name+"/cgroup.kill", "1") }
+// Kill sends SIGKILL to every process of a group, at one instant.
+func (Groups) Kill(name string) error { return write(Root+"/"+name+"/cgroup.kill", "1") }
 
-// Remove removes a group below Root. It reports false while processes are left.
-func Remove(name string) bool {
+// Remove removes a group. It reports false while processes are left.
+func (Groups) Remove(name string) bool {
 	err := unix.Rmdir(Root + "/" + name)
 	return err == nil || errors.Is(err, unix.ENOENT)
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"cubesandbox/guest/asuser"
 	"cubesandbox/guest/spawn"
 	"cubesandbox/guest/users"
 
@@ -23,7 +22,7 @@ import (
 
 // Files serves GET and POST /files.
 type Files struct {
-	Runner *asuser.Runner
+	Runner AsUser
 	// Token returns the sandbox's access token, empty for none.
 	Token func() string
 	// DefaultUser returns the user of requests that name none.

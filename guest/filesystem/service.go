@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"cubesandbox/guest/asuser"
 	"cubesandbox/guest/envdpb/filesystem"
 	"cubesandbox/guest/envdpb/filesystem/filesystemconnect"
 	"cubesandbox/guest/spawn"
@@ -18,11 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// AsUser runs f with the rights of the user of that name, where the user's paths
+// mean what the user thinks; *asuser.Runner does.
+type AsUser interface {
+	Do(name string, f func(users.User) error) error
+}
+
 // Service is envd's filesystem.Filesystem. Watching is not implemented yet: its
 // methods answer "unimplemented".
 type Service struct {
 	filesystemconnect.UnimplementedFilesystemHandler
-	Runner *asuser.Runner
+	Runner AsUser
 	// User returns the user that a request with these headers is from.
 	User func(http.Header) string
 }

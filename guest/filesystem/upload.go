@@ -172,6 +172,9 @@ func openWrite(path string, meta map[string]string) (*os.File, error) {
 	if errors.Is(err, unix.EISDIR) {
 		return nil, &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is a directory", path)}
 	}
+	if errors.Is(err, unix.ENXIO) { // a FIFO without reader, or a socket
+		return nil, &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is not a regular file", path)}
+	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}

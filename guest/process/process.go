@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"cubesandbox/guest/cgroup"
 	"cubesandbox/guest/envdpb/process"
 	"cubesandbox/guest/spawn"
 
@@ -28,6 +27,7 @@ type Process struct {
 	number  uint64 // order of starting
 	group   string // its control group, below cgroup.Root
 	starter Starter
+	groups  Groups
 	child   *spawn.Child
 	out     *output
 
@@ -50,12 +50,12 @@ func (t *Table) Start(ctx context.Context, user string, req *process.StartReques
 	if config == nil {
 		return nil, nil, connect.NewError(connect.CodeInvalidArgument, errors.New("the request names no process"))
 	}
-	starter, err := t.starter()
+	starter, err := t.starter(ctx)
 	if err != nil {
 		return nil, nil, startError(err)
 	}
 	p := &Process{
-		Config: config, Tag: req.Tag, starter: starter, input: make(chan struct{}, 1),
+		Config: config, Tag: req.Tag, starter: starter, groups: t.groups, input: make(chan struct{}, 1),
 		out: newOutput(maxOutput, stall), done: make(chan struct{}),
 	}
 	ends, err := t.open(p, user, req)
@@ -70,7 +70,7 @@ func (t *Table) Start(ctx context.Context, user string, req *process.StartReques
 	p.child, err = starter.Spawn(ctx, t.request(user, req, p.group), ends.theirs)
 	if err != nil {
 		ends.closeOurs()
-		cgroup.Remove(p.group)
+		t.groups.Remove(p.group)
 		return nil, nil, startError(err)
 	}
 	p.PID = p.child.PID
@@ -190,7 +190,7 @@ func (p *Process) kill() error {
 	if p.over() { // the group may hold what it left behind: that stays
 		return nil
 	}
-	if cgroup.Kill(p.group) == nil {
+	if p.groups.Kill(p.group) == nil {
 		return nil
 	}
 	return p.starter.Signal(p.PID, syscall.SIGKILL)

@@ -79,7 +79,7 @@ func (t *Table) open(p *Process, user string, req *process.StartRequest) (*ends,
 }
 
 func (t *Table) openTerminal(p *Process, user string, size *process.PTY_Size) (*ends, error) {
-	master, slave, err := t.files.OpenPTY(user)
+	master, slave, err := t.terminals.OpenPTY(user)
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"cubesandbox/guest/asuser"
-	"cubesandbox/guest/cgroup"
 	"cubesandbox/guest/envdpb/process"
 	"cubesandbox/guest/spawn"
 
@@ -36,18 +34,34 @@ type Starter interface {
 	Signal(pid int, sig syscall.Signal) error
 }
 
+// Groups are the control groups of started processes; package cgroup has those
+// of a sandbox.
+type Groups interface {
+	Create(name string) error
+	// Kill kills every process of a group.
+	Kill(name string) error
+	// Remove removes a group, and reports false while processes are left in it.
+	Remove(name string) bool
+}
+
+// Terminals opens terminals; *asuser.Runner does.
+type Terminals interface {
+	OpenPTY(user string) (master, slave int, err error)
+}
+
 // Table holds the processes that were started in this sandbox. Its methods may
 // be called concurrently.
 type Table struct {
-	starter func() (Starter, error)
-	files   *asuser.Runner
-	started func()
-	group   atomic.Uint64 // number of the newest control group
+	starter   func(context.Context) (Starter, error)
+	groups    Groups
+	terminals Terminals
+	started   func()
+	group     atomic.Uint64 // number of the newest control group
 
 	mu      sync.Mutex // guards all below
 	byPID   map[int]*Process
 	ended   []*Process // oldest first
-	groups  []string   // of ended processes that left others behind
+	left    []string   // groups of ended processes that left others behind
 	running int
 	env     map[string]string
 	user    string
@@ -56,8 +70,11 @@ type Table struct {
 
 // NewTable returns an empty table. starter returns what starts processes now;
 // started is called when a process has started.
-func NewTable(starter func() (Starter, error), files *asuser.Runner, started func()) *Table {
-	return &Table{starter: starter, files: files, started: started, byPID: make(map[int]*Process), user: DefaultUser}
+func NewTable(starter func(context.Context) (Starter, error), groups Groups, terminals Terminals, started func()) *Table {
+	return &Table{
+		starter: starter, groups: groups, terminals: terminals, started: started,
+		byPID: make(map[int]*Process), user: DefaultUser,
+	}
 }
 
 // DefaultUser is who a process runs as when nobody says otherwise.
@@ -110,7 +127,7 @@ func (t *Table) Active() bool {
 	t.sweep()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.running > 0 || len(t.groups) > 0
+	return t.running > 0 || len(t.left) > 0
 }
 
 // List returns the running processes.
@@ -178,25 +195,25 @@ func (t *Table) newGroup() (name string, number uint64, err error) {
 	t.sweep()
 	number = t.group.Add(1)
 	name = strconv.FormatUint(number, 10)
-	return name, number, cgroup.Create(name)
+	return name, number, t.groups.Create(name)
 }
 
 // leave takes note of a control group whose process has ended, to be removed
 // when all that it left behind has ended too.
 func (t *Table) leave(group string) {
-	if cgroup.Remove(group) {
+	if t.groups.Remove(group) {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.groups = append(t.groups, group)
+	t.left = append(t.left, group)
 }
 
 // sweep removes the control groups that have become empty.
 func (t *Table) sweep() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.groups = slices.DeleteFunc(t.groups, cgroup.Remove)
+	t.left = slices.DeleteFunc(t.left, t.groups.Remove)
 }
 
 func (t *Table) add(p *Process) {

@@ -3,7 +3,6 @@ package spawn
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,9 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long init may take to answer before it is taken for stopped
-// or traced, and killed.
-const patience = 30 * time.Second
+const (
+	// nudge is how long init may take to answer before it is continued, in case
+	// users' root has stopped it.
+	nudge = time.Second
+	// patience is how long it may take before it is killed.
+	patience = 30 * time.Second
+)
 
 // Init is the agent's side of a running init. Its methods may be called
 // concurrently.
@@ -30,8 +33,9 @@ type Init struct {
 	answers  chan answer   // of kindStarted, to whoever holds the token
 	writing  sync.Mutex
 
-	mu       sync.Mutex // guards children
+	mu       sync.Mutex // guards all below
 	children map[int]*Child
+	reaped   bool
 
 	done chan struct{} // closed when init and its processes are gone
 }
@@ -48,6 +52,17 @@ type Child struct {
 	PID    int
 	done   chan struct{}
 	status unix.WaitStatus
+}
+
+// NewChild returns a running child, and what ends it.
+func NewChild(pid int) (*Child, func(unix.WaitStatus)) {
+	c := &Child{PID: pid, done: make(chan struct{})}
+	return c, c.end
+}
+
+func (c *Child) end(status unix.WaitStatus) {
+	c.status = status
+	close(c.done)
 }
 
 // Done is closed when the process has ended.
@@ -133,14 +148,13 @@ func (i *Init) watch() {
 		i.receive()
 		i.Kill() // it has closed its end, or talks nonsense
 	}()
-	wait(i.pid)
+	i.reap()
 	i.conn.Close() // users' root may hold the other end
 	<-received
 	i.mu.Lock()
 	for pid, c := range i.children {
 		delete(i.children, pid)
-		c.status = unix.WaitStatus(unix.SIGKILL)
-		close(c.done)
+		c.end(unix.WaitStatus(unix.SIGKILL))
 	}
 	i.children = nil
 	i.mu.Unlock()
@@ -175,7 +189,7 @@ func (i *Init) adopt(payload []byte) {
 	if len(payload) > 4 {
 		a.err = &Error{Failure(payload[4]), string(payload[5:])}
 	} else {
-		a.child = &Child{PID: int(binary.LittleEndian.Uint32(payload)), done: make(chan struct{})}
+		a.child, _ = NewChild(int(binary.LittleEndian.Uint32(payload)))
 		i.mu.Lock()
 		i.children[a.child.PID] = a.child
 		i.mu.Unlock()
@@ -188,8 +202,7 @@ func (i *Init) end(pid int, status unix.WaitStatus) {
 	defer i.mu.Unlock()
 	if c := i.children[pid]; c != nil && (status.Exited() || status.Signaled()) {
 		delete(i.children, pid)
-		c.status = status
-		close(c.done)
+		c.end(status)
 	}
 }
 
@@ -213,8 +226,7 @@ func (i *Init) Spawn(ctx context.Context, q Request, fds [3]int) (*Child, error)
 	case <-i.answers: // one that nobody asked for
 	default:
 	}
-	stuck := time.AfterFunc(patience, i.Kill)
-	defer stuck.Stop()
+	defer i.hurry()()
 	if err := i.write(frame, unix.UnixRights(fds[:]...)); err != nil {
 		return nil, err
 	}
@@ -226,19 +238,29 @@ func (i *Init) Spawn(ctx context.Context, q Request, fds [3]int) (*Child, error)
 	}
 }
 
+// hurry sees to it that init answers within patience or dies, until the function
+// that it returns is called.
+func (i *Init) hurry() func() {
+	nudging := time.AfterFunc(nudge, func() { i.kill(unix.SIGCONT) })
+	killing := time.AfterFunc(patience, i.Kill)
+	return func() {
+		nudging.Stop()
+		killing.Stop()
+	}
+}
+
 // write sends a frame. When init does not take it within patience it is killed.
 func (i *Init) write(frame, rights []byte) error {
 	i.writing.Lock()
 	defer i.writing.Unlock()
-	stuck := time.AfterFunc(patience, i.Kill)
-	defer stuck.Stop()
+	defer i.hurry()()
 	n, _, err := i.conn.WriteMsgUnix(frame, rights, nil)
 	if err == nil && n < len(frame) {
 		_, err = i.conn.Write(frame[n:])
 	}
 	if err != nil {
 		i.Kill()
-		return errors.Join(ErrInitDied, err)
+		return ErrInitDied
 	}
 	return nil
 }
@@ -259,12 +281,32 @@ func (i *Init) MountNamespace() *os.File { return i.mntns }
 func (i *Init) Done() <-chan struct{} { return i.done }
 
 // Kill ends init and all its processes.
-func (i *Init) Kill() {
-	select {
-	case <-i.done: // its number may be another's
-	default:
-		unix.Kill(i.pid, unix.SIGKILL)
+func (i *Init) Kill() { i.kill(unix.SIGKILL) }
+
+// Alive reports whether init is running.
+func (i *Init) Alive() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return !i.reaped
+}
+
+func (i *Init) kill(sig syscall.Signal) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.reaped { // else its number may be another's
+		unix.Kill(i.pid, sig)
 	}
+}
+
+// reap waits for init to end. It is only reaped under the lock, so that its
+// number is not used again while somebody is about to send it a signal.
+func (i *Init) reap() {
+	for unix.Waitid(unix.P_PID, i.pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	wait(i.pid)
+	i.reaped = true
 }
 
 func wait(pid int) {
