@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -56,6 +57,9 @@ var theTree = sync.OnceValues(func() (*tree, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := touchFolders(root); err != nil {
+		return nil, err
+	}
 	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	cmd.Dir = root
 	out, err := cmd.Output()
@@ -82,6 +86,21 @@ var theTree = sync.OnceValues(func() (*tree, error) {
 	}
 	return tr, nil
 })
+
+// touchFolders reads every folder, so that go test knows that the result depends on
+// which files there are, and does not take an old one.
+func touchFolders(root string) error {
+	return filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		switch entry.Name() {
+		case ".git", ".cache", "bin":
+			return fs.SkipDir
+		}
+		return nil
+	})
+}
 
 func (tr *tree) parse(name string) (*goFile, error) {
 	src, err := os.ReadFile(filepath.Join(tr.root, name))
