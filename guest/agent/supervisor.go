@@ -67,7 +67,8 @@ func (s *supervisor) watch(i *spawn.Init) {
 			if time.Since(born) > time.Second {
 				pause = 0
 			}
-			time.Sleep(pause) // a limit on the rate, not a wait for something
+			// waits for nothing: it limits how often init is started
+			time.Sleep(pause)
 			pause = min(2*pause+10*time.Millisecond, time.Second)
 			next, err := s.launch()
 			if err == nil {
