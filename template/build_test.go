@@ -72,7 +72,6 @@ func (c *tracked) Close() error {
 func newGuestEngine(t *testing.T, s *store) *guestEngine {
 	e := &guestEngine{store: s, conns: map[*tracked]bool{}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.Handle(processconnect.NewProcessHandler(e))
 	e.server = httptest.NewServer(mux)
 	t.Cleanup(e.server.Close)

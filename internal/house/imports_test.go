@@ -76,6 +76,8 @@ var edges = map[string][]string{
 	// The engine is where saved states, the stack of each sandbox and its agent
 	// come together; it speaks to the last two by their wire protocols.
 	"gvisor": {"image", "network", "network/api", "guest/agentclient"},
+	// A template is booted once, and commands run in it before it is saved.
+	"template": {"guest/agentclient"},
 	// The demonstration is the probe, told as a story.
 	"demo": {"probe"},
 }
