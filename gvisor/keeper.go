@@ -124,14 +124,33 @@ func (k *keeper) note(method string, body json.RawMessage) {
 	}
 }
 
+// requestTime bounds a request that changes something.
+const requestTime = time.Minute
+
 // call does one request. Where the connection was found broken before anything
 // was sent, it is made again.
+//
+// A request that changes something is not given up when ctx ends: the keeper
+// carries it out all the same, and whoever undoes it must know that. What has not
+// been sent by then is not sent.
 func (k *keeper) call(ctx context.Context, method string, in any, files []*os.File, out any) error {
 	rpc, err := k.connection(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = rpc.Call(ctx, method, in, files, out)
+	switch method {
+	case keeperapi.MethodInfo, keeperapi.MethodList, keeperapi.MethodUsage, keeperapi.MethodWaitRestore:
+		_, err = rpc.Call(ctx, method, in, files, out)
+		return explain(err)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTime)
+	defer cancel()
+	if _, err = rpc.Call(bounded, method, in, files, out); bounded.Err() != nil {
+		return fmt.Errorf("the keeper has not answered within %v: %w: %w", requestTime, cube.ErrUnavailable, err)
+	}
 	return explain(err)
 }
 

@@ -80,6 +80,10 @@ func (e *Engine) writeImage(ctx context.Context, s *sandbox, id cube.ImageID, ki
 	if err != nil {
 		return cube.Image{}, err
 	}
+	if err := ctx.Err(); err != nil {
+		w.Abort()
+		return cube.Image{}, err
+	}
 	im := e.describe(s, kind)
 	return w.Publish(im)
 }

@@ -89,7 +89,7 @@ func Run(ctx context.Context, conf Config) error {
 	}
 	k.inode = self.Ino
 	specutils.ExePath = conf.Binary
-	gvlog.SetLevel(gvlog.Warning)
+	gvlog.SetTarget(new(gvlog.MultiEmitter)) // what matters comes back as an error
 	var err error
 	if k.cgroups, err = findHierarchies("/proc/self/mountinfo", conf.Cgroup); err != nil {
 		return err
