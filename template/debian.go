@@ -38,7 +38,8 @@ func debian(ctx context.Context, def *Definition, suite string, sources []source
 		"CUBE_USER=" + def.User.Name,
 		"CUBE_UID=" + strconv.Itoa(def.User.UID),
 	}
-	if err := contained(ctx, env, count.line, "mmdebstrap", args...); err != nil {
+	args = append([]string{"-c", aptApart, "sh"}, args...)
+	if err := contained(ctx, env, count.line, "sh", args...); err != nil {
 		step.Fail(err)
 		return 0, err
 	}
@@ -78,6 +79,11 @@ func debianArgs(ctx context.Context, def *Definition, suite string, sources []so
 	}
 	return append(args, suite, root, sourcesFile), nil
 }
+
+// aptApart hides this machine's own apt from the build. mmdebstrap ends by cleaning
+// apt's lists, and cleans those of the machine if a hook has removed its settings
+// from the new root's /tmp.
+const aptApart = `mount -t tmpfs tmpfs /var/lib/apt && mount -t tmpfs tmpfs /var/cache/apt && exec mmdebstrap "$@"`
 
 // installCounter turns what apt and dpkg say into progress: each package is
 // unpacked and set up once.

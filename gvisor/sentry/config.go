@@ -21,6 +21,8 @@ func sentryConfig(root, lifeDir string) (*config.Config, error) {
 		"--ignore-cgroups",
 		// Without it the sentry stays the host's root.
 		"--directfs=false",
+		// sudo and su inside. What root can do there is bounded by its capabilities.
+		"--allow-suid",
 		"--host-uds=none",
 		"--overlay2=none",
 		"--in-sandbox-cgroup=v2",

@@ -26,6 +26,7 @@ rm -rf "$root"/var/cache/debconf/*-old "$root"/var/lib/dpkg/*-old "$root"/var/ca
 rm -rf "$root"/etc/passwd- "$root"/etc/group- "$root"/etc/shadow- "$root"/etc/gshadow-
 rm -rf "$root"/etc/subuid- "$root"/etc/subgid-
 find "$root/var/log" -type f -delete
+# mmdebstrap still needs what is its own in there.
 find "$root/tmp" "$root/var/tmp" -mindepth 1 ! -name 'mmdebstrap.*' -delete
 
 # gVisor mounts a file system in memory over an empty /tmp. Files there are to be
