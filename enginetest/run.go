@@ -88,9 +88,14 @@ func (x *X) run(t *testing.T, p promise) {
 	p.show(x)
 }
 
-// clean ends all sandboxes and deletes the images that came since.
+// clean closes all connections, ends all sandboxes and deletes the images that
+// came since.
 func (x *X) clean(before []cube.ImageID) {
 	x.Helper()
+	for _, c := range x.conns {
+		c.Close()
+	}
+	x.conns = nil
 	x.noError(x.e.SetPools(x.ctx, cube.Pools{}), "empty the pools")
 	x.noError(x.e.PoolsReady(x.ctx), "wait for empty pools")
 	all, err := x.e.Sandboxes(x.ctx)

@@ -21,6 +21,7 @@ type X struct {
 	e       cube.Engine
 	ctx     context.Context
 	timeout time.Duration
+	conns   []net.Conn // to close when the promise has been shown
 }
 
 func (x *X) noError(err error, what string) {
@@ -120,7 +121,7 @@ func (x *X) connect(id cube.SandboxID) *line {
 	c, err := x.e.Dial(x.ctx, id, 0, x.h.EchoPort)
 	x.noError(err, "dial")
 	l := &line{x: x, Conn: c, r: bufio.NewReader(c)}
-	x.Cleanup(func() { c.Close() })
+	x.conns = append(x.conns, c)
 	l.works()
 	return l
 }

@@ -164,7 +164,8 @@ func kindOf(target string) string {
 	return target
 }
 
-// servedInodes returns "socket:[N]" for each socket that is bound below dir.
+// servedInodes returns "socket:[N]" for each socket that is bound in dir itself:
+// those of the sentries, further down, are not those of servers.
 func servedInodes(dir string) (map[string]bool, error) {
 	table, err := unixTable()
 	if err != nil {
@@ -172,7 +173,7 @@ func servedInodes(dir string) (map[string]bool, error) {
 	}
 	out := map[string]bool{}
 	for _, s := range table {
-		if below(s.path, dir) {
+		if filepath.Dir(s.path) == dir {
 			out["socket:["+s.inode+"]"] = true
 		}
 	}

@@ -80,6 +80,9 @@ func (k *Keeper) startSentry(l *life, b keeperapi.Boot, files []*os.File) (err e
 			for _, f := range files {
 				f.Close() // closing twice does no harm
 			}
+			if l.filestore != nil {
+				l.filestore.Close()
+			}
 			os.RemoveAll(l.dir)
 		}
 	}()
