@@ -2,15 +2,17 @@ package confine
 
 import (
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/seccomp"
 )
 
 // Seal makes the process unreadable for others and lets it do from now on only
-// the system calls below; any other ends it. Whatever Go and the stack set up
-// once (poller, signals) must have been set up.
+// the system calls below; any other ends it.
 func Seal() error {
+	// With the first timer Go makes its poller, which must be there before.
+	time.AfterFunc(time.Hour, func() {}).Stop()
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("confine: dumpable: %w", err)
 	}

@@ -62,7 +62,7 @@ func (r *reader) drain(fd int) bool {
 			return false
 		case err == unix.EINTR:
 			continue
-		case err != nil || size == 0:
+		case err != nil || size == 0 && hungUp(fd):
 			r.err = ErrGone
 			return true
 		}
@@ -72,6 +72,13 @@ func (r *reader) drain(fd int) bool {
 		}
 	}
 	return true
+}
+
+// hungUp tells the end of the other side from an empty frame.
+func hungUp(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	_, err := unix.Ppoll(p, &unix.Timespec{}, nil)
+	return err != nil || p[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0
 }
 
 func (r *reader) release() {
