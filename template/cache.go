@@ -81,7 +81,12 @@ func (c *cache) find(key string) (Rootfs, bool) {
 	}
 	r.Path, r.Cached = filepath.Join(c.dir, key, imageName), true
 	st, err := os.Stat(r.Path)
-	return r, err == nil && st.Size() == r.Bytes
+	if err != nil || st.Size() != r.Bytes {
+		return Rootfs{}, false
+	}
+	now := time.Now() // for prune; where it cannot be set, nothing worse comes of it
+	_ = os.Chtimes(filepath.Join(c.dir, key, recordName), now, now)
+	return r, true
 }
 
 // begin locks key, removes what killed builders left, and makes an empty partial
@@ -172,6 +177,9 @@ func (e *entry) publish(r Rootfs) (Rootfs, error) {
 		return Rootfs{}, err
 	}
 	if err := os.Rename(e.partial, done); err != nil {
+		return Rootfs{}, err
+	}
+	if err := e.c.prune(); err != nil {
 		return Rootfs{}, err
 	}
 	r.Path = filepath.Join(done, imageName)

@@ -144,3 +144,37 @@ func TestSecondBuilderOfOneKeyWaitsForTheFirst(t *testing.T) {
 		t.Errorf("after the first: %v", err)
 	}
 }
+
+func TestTheEntriesThatWereUsedLastAreKept(t *testing.T) {
+	c := &cache{dir: t.TempDir()}
+	publish := func(key string) {
+		t.Helper()
+		e, err := c.begin(context.Background(), key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.close()
+		write(t, filepath.Join(e.partial, imageName), "image", 0o644)
+		if _, err := e.publish(Rootfs{Bytes: 5}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, key := range []string{"a", "b", "c", "d"} {
+		publish(key)
+		yesterday := time.Now().Add(-24 * time.Hour)
+		if err := os.Chtimes(filepath.Join(c.dir, key, recordName), yesterday, yesterday); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, key := range []string{"a", "b", "c"} { // d stays the oldest
+		if _, ok := c.find(key); !ok {
+			t.Fatalf("%s is gone too early", key)
+		}
+	}
+	publish("e")
+	for key, want := range map[string]bool{"a": true, "b": true, "c": true, "d": false, "e": true} {
+		if _, ok := c.find(key); ok != want {
+			t.Errorf("%s is there: %t, want %t", key, ok, want)
+		}
+	}
+}
