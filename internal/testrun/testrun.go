@@ -35,7 +35,10 @@ type Summary struct {
 
 // Err is nil when every test has passed and none was skipped.
 func (s Summary) Err() error {
-	if s.Failed > 0 || len(s.FailedPackages) > 0 {
+	if s.Failed == 0 && len(s.FailedPackages) > 0 {
+		return fmt.Errorf("failed outside of any test: %s", strings.Join(s.FailedPackages, ", "))
+	}
+	if s.Failed > 0 {
 		return fmt.Errorf("%d tests failed, in %s", s.Failed, strings.Join(s.FailedPackages, ", "))
 	}
 	if s.Skipped > 0 {
