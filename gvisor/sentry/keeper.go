@@ -16,6 +16,7 @@ import (
 
 	gvlog "gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/specutils"
+	"gvisor.dev/gvisor/runsc/version"
 
 	cube "cubesandbox"
 	"cubesandbox/gvisor/keeperapi"
@@ -67,7 +68,7 @@ func (k *Keeper) sentryDir() string { return filepath.Join(k.conf.RunDir, "s") }
 // behind, serves until it is told to shut down or gets SIGTERM, and in the
 // latter case leaves everything running for the next.
 func Run(ctx context.Context, conf Config) error {
-	if Version() == "VERSION_MISSING" {
+	if version.Version() == "VERSION_MISSING" {
 		return errors.New("this binary was built without a version (-X …/runsc/version.version): it could not tell which images it can restore; build it with make")
 	}
 	k := &Keeper{conf: conf, log: conf.Log, started: time.Now(), lives: map[string]*life{}, ready: make(chan struct{}), stop: make(chan struct{}), litter: make(chan struct{}, 1)}

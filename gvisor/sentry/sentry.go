@@ -13,10 +13,14 @@ import (
 	"gvisor.dev/gvisor/runsc/version"
 )
 
+// setup numbers what we ask of gVisor: flags, spec and link. An image can only be
+// restored by what was asked when it was made. A test says when it must be raised.
+const setup = "s1"
+
 // Version says which images this binary can restore: gVisor's version, the hash
-// of our patches and the architecture. It is set at link time; a build without it
-// is not usable.
-func Version() string { return version.Version() }
+// of our patches and the architecture, which are set at link time, and setup. A
+// build without the former is not usable.
+func Version() string { return version.Version() + "-" + setup }
 
 // IsSentry reports whether this process was started as a sentry, or as the small
 // helper of one that unmounts /proc: gVisor's subcommands are among its arguments.
