@@ -59,7 +59,10 @@ func sh(t *testing.T, id cube.SandboxID, command string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	out, err := l.Run(ctx, id, "/bin/sh", "-c", command)
-	noError(t, err, command)
+	if err != nil {
+		s, serr := l.Engine.Sandbox(t.Context(), id)
+		t.Fatalf("%s: %v; the sandbox is %s, %+v %v", command, err, s.State, s.Death, serr)
+	}
 	if out.Exit != 0 {
 		t.Fatalf("%s: exit status %d: %s%s", command, out.Exit, out.Stdout, out.Stderr)
 	}

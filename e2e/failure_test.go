@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	cube "cubesandbox"
@@ -47,9 +48,8 @@ func TestARollbackToABadImageChangesNothing(t *testing.T) {
 			_, err := l.Engine.Rollback(t.Context(), id, img)
 			answersAsBefore(t, id, before, c)
 			undo()
-			var corrupt *cube.CorruptError
-			if !errors.As(err, &corrupt) || corrupt.Image != img || corrupt.File == "" {
-				t.Errorf("got %v, want a corrupt image that names %s and its file", err, img)
+			if !errors.Is(err, cube.ErrCorrupt) || !strings.Contains(err.Error(), string(img)) {
+				t.Errorf("got %v, want that the image is corrupt, and its id", err)
 			}
 		})
 	}
