@@ -164,6 +164,14 @@ func (e *Engine) configure(ctx context.Context, life string, c agentapi.Configur
 	got, err := agentclient.SendConfigure(ctx, e.control(life), c)
 	if err == nil {
 		e.lastEvent.Store(life, got.LastEvent)
+		return nil
+	}
+	if isRefused(err) {
+		return err // it is there and does not listen yet
+	}
+	// An agent that is not there any more cannot say why; its keeper can.
+	if _, dead := e.lifeUsage(context.WithoutCancel(ctx), life); errors.Is(dead, cube.ErrDead) {
+		return dead
 	}
 	return err
 }
