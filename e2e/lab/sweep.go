@@ -45,14 +45,9 @@ func ownerLives(name string) bool {
 }
 
 func sweepOne(ctx context.Context, runDir, stateDir string) error {
-	if _, err := os.Stat(filepath.Join(runDir, "keeper.sock")); err == nil {
-		s, err := local.Open(ctx, local.Options{RunDir: runDir, StateDir: stateDir, BinDir: filepath.Join(moduleRoot(), "bin")})
-		if err == nil {
-			err = s.Engine.Shutdown(ctx)
-		}
-		if err != nil {
-			return fmt.Errorf("end the engine of %s: %w", runDir, err)
-		}
+	o := local.Options{RunDir: runDir, StateDir: stateDir, BinDir: filepath.Join(moduleRoot(), "bin")}
+	if _, err := local.Shutdown(ctx, o); err != nil {
+		return fmt.Errorf("end the engine of %s: %w", runDir, err)
 	}
 	return removeLab(runDir, stateDir)
 }

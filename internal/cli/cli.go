@@ -94,19 +94,19 @@ func besideUs() string {
 	return filepath.Dir(exe)
 }
 
-// open starts a session for one command.
-func (a *app) open(ctx context.Context) (*local.Session, error) {
+// options say how to open a session.
+func (a *app) options() local.Options {
 	o := a.where
 	o.Progress = a.progress()
 	if a.debug {
 		o.Log = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	return local.Open(ctx, o)
+	return o
 }
 
 // with runs a command's work in a session.
 func (a *app) with(ctx context.Context, work func(*local.Session) error) error {
-	s, err := a.open(ctx)
+	s, err := local.Open(ctx, a.options())
 	if err != nil {
 		return err
 	}

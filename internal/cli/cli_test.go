@@ -88,7 +88,7 @@ func TestVersionSaysWhatWasBuilt(t *testing.T) {
 func TestDownWhereNothingRunsStartsNothing(t *testing.T) {
 	dir := t.TempDir()
 	status, out, err := cube1(t, "down", "--json", "--run-dir", dir+"/run", "--state-dir", dir+"/state")
-	var d downed
+	var d local.Ended
 	if jerr := json.Unmarshal([]byte(out), &d); status != 0 || jerr != nil || d.Ran {
 		t.Errorf("got status %d, %q, %q", status, out, err)
 	}

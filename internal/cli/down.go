@@ -1,26 +1,17 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
-)
 
-// downed is the result of `cube down`.
-type downed struct {
-	// Ran says whether there was anything to end.
-	Ran       bool `json:"ran"`
-	Sandboxes int  `json:"sandboxes"`
-}
+	"cubesandbox/internal/local"
+)
 
 func (a *app) downCommand() *cobra.Command {
 	return &cobra.Command{
@@ -28,32 +19,16 @@ func (a *app) downCommand() *cobra.Command {
 		Long: "Saved images stay. Sandboxes that run are lost: pause what you want to keep first.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			d := downed{}
-			// The keeper's records are there even when it is not.
-			_, err := os.Stat(filepath.Join(a.where.RunDir, "keeper.sock"))
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
+			ended, err := local.Shutdown(c.Context(), a.options())
+			if err != nil {
+				return fmt.Errorf("down: %w", err)
 			}
-			if err == nil {
-				s, err := a.open(c.Context())
-				if err != nil {
-					return fmt.Errorf("down: %w", err)
-				}
-				all, err := s.Engine.Sandboxes(c.Context())
-				if err != nil {
-					return fmt.Errorf("down: %w", err)
-				}
-				if err := s.Engine.Shutdown(c.Context()); err != nil {
-					return fmt.Errorf("down: %w", err)
-				}
-				d = downed{Ran: true, Sandboxes: len(all)}
-			}
-			return a.print(d, func(w io.Writer) error {
-				if !d.Ran {
+			return a.print(ended, func(w io.Writer) error {
+				if !ended.Ran {
 					_, err := fmt.Fprintf(w, "nothing runs in %s\n", a.where.RunDir)
 					return err
 				}
-				_, err := fmt.Fprintf(w, "%d sandboxes, the network process and the keeper have ended\n", d.Sandboxes)
+				_, err := fmt.Fprintf(w, "%d sandboxes, the network process and the keeper have ended\n", ended.Sandboxes)
 				return err
 			})
 		},

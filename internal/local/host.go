@@ -25,14 +25,25 @@ type Host struct {
 // Host asks the keeper, over a connection of its own.
 func (s *Session) Host(ctx context.Context) (Host, error) { return LookAt(ctx, s.opt.RunDir) }
 
-// LookAt asks the keeper of a run directory.
+// LookAt asks the keeper of a run directory. It starts none.
 func LookAt(ctx context.Context, runDir string) (Host, error) {
-	var h Host
-	c, err := fdrpc.Dial(ctx, filepath.Join(runDir, "keeper.sock"), keeperapi.Protocol, keeperapi.Version, nil)
+	c, err := dialKeeper(ctx, runDir)
 	if err != nil {
-		return h, fmt.Errorf("keeper of %s: %w", runDir, err)
+		return Host{}, err
 	}
 	defer c.Close()
+	return look(ctx, c)
+}
+
+func dialKeeper(ctx context.Context, runDir string) (*fdrpc.Client, error) {
+	c, err := fdrpc.Dial(ctx, filepath.Join(runDir, "keeper.sock"), keeperapi.Protocol, keeperapi.Version, nil)
+	if err != nil {
+		return nil, fmt.Errorf("keeper of %s: %w", runDir, err)
+	}
+	return c, nil
+}
+
+func look(ctx context.Context, c *fdrpc.Client) (h Host, err error) {
 	if _, err := c.Call(ctx, keeperapi.MethodInfo, nil, nil, &h.Info); err != nil {
 		return h, err
 	}
