@@ -31,8 +31,9 @@ class Handler(BaseHTTPRequestHandler):
         mib = int(urllib.parse.parse_qs(url.query).get("mib", ["0"])[0])
         answer = ""
         if url.path == "/memory":
-            held["memory"] = b""
-            held["memory"] = b"".join(os.urandom(CHUNK) for _ in range(mib))
+            held["memory"] = bytearray(mib * CHUNK)
+            for i in range(mib):
+                held["memory"][i * CHUNK:(i + 1) * CHUNK] = os.urandom(CHUNK)
         elif url.path == "/files":
             with open("/root/cube-bench-file", "wb") as f:
                 for _ in range(mib):
