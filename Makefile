@@ -38,7 +38,7 @@ build: machine ## the programs, in bin/
 	@echo "==> build bin/"
 	@mkdir -p bin
 	@CGO_ENABLED=0 go build -buildvcs=$(VCS) -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/cube
-	@CGO_ENABLED=0 go build -ldflags='-s -w -X cubesandbox/guest/agent.Version=$(VERSION)' -o bin/ ./cmd/cube-guest
+	@CGO_ENABLED=0 go build -ldflags='-s -w -E cube_guest_entry -X cubesandbox/guest/agent.Version=$(VERSION)' -o bin/ ./cmd/cube-guest
 	@CGO_ENABLED=0 go build -ldflags='-s -w' -o bin/ ./cmd/cube-network
 	@CGO_ENABLED=0 go build -ldflags="-s -w -X gvisor.dev/gvisor/runsc/version.version=$$(scripts/engine-version.sh)" \
 		-o bin/ ./cmd/cube-sentry

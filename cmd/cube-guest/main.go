@@ -4,8 +4,8 @@
 //go:debug updatemaxprocs=0
 
 // Command cube-guest is process 1 of a sandbox. It is started without arguments
-// from its own file system; "cube-guest init" is what it starts itself as process
-// 1 of the users' namespaces.
+// from its own file system. "cube-guest init" is what it starts itself as process
+// 1 of the users' namespaces; that never comes here, see package bareinit.
 package main
 
 import (
@@ -13,17 +13,10 @@ import (
 	"os"
 
 	"cubesandbox/guest/agent"
-	"cubesandbox/guest/spawn"
 )
 
 func main() {
-	var err error
-	if len(os.Args) == 2 && os.Args[1] == "init" {
-		err = spawn.RunInit()
-	} else {
-		err = agent.Run([]string{os.Args[0], "init"})
-	}
-	if err != nil {
+	if err := agent.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "cube-guest:", err)
 		os.Exit(1)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"cubesandbox/guest/agentapi"
 	"cubesandbox/guest/asuser"
+	"cubesandbox/guest/bareinit"
 	"cubesandbox/guest/cgroup"
 	"cubesandbox/guest/process"
 	"cubesandbox/guest/spawn"
@@ -53,9 +54,11 @@ type Agent struct {
 	token      string
 }
 
-// Run runs the agent until a listener fails. initArgs make the agent's program
-// call spawn.RunInit.
-func Run(initArgs []string) error {
+// Run runs the agent until a listener fails.
+func Run() error {
+	if !bareinit.Linked() {
+		return errors.New(`this program cannot be its own init: link it with -ldflags "-E cube_guest_entry"`)
+	}
 	debug.SetGCPercent(heapPercent)
 	debug.SetMemoryLimit(heapLimit)
 	runtime.GOMAXPROCS(min(2, runtime.NumCPU()))
@@ -68,15 +71,11 @@ func Run(initArgs []string) error {
 		return err
 	}
 	a := &Agent{events: newEventLog(), conns: newConnections()}
-	a.inits = newSupervisor(initArgs, a.events)
+	a.inits = newSupervisor(a.events)
 	a.files = asuser.NewRunner(a.inits.namespace)
-	a.memory = newMemoryWatch(func(group, detail string) {
-		a.table.OOM(group)
-		a.events.add(agentapi.EventOOM, detail)
-	})
+	a.memory = newMemoryWatch(func() bool { return a.table.Active() }, a.oom)
 	starter := func(ctx context.Context) (process.Starter, error) { return a.inits.current(ctx) }
-	a.table = process.NewTable(starter, cgroup.Groups{}, a.files, a.memory.poke)
-	go a.memory.watch(a.table.Active) // both live as long as the agent
+	a.table = process.NewTable(starter, cgroup.Groups{}, a.files, a.memory.changed)
 	if err := a.inits.start(); err != nil {
 		return err
 	}
@@ -146,6 +145,12 @@ func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) error {
 	a.generation = c.Generation
 	a.conns.begin(caller)
 	return nil
+}
+
+// oom takes note that a process of a control group was killed for want of memory.
+func (a *Agent) oom(group, detail string) {
+	a.table.OOM(group)
+	a.events.add(agentapi.EventOOM, detail)
 }
 
 func (a *Agent) currentToken() string {

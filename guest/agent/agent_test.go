@@ -22,9 +22,9 @@ import (
 
 func newAgent() *Agent {
 	a := &Agent{events: newEventLog(), conns: newConnections()}
-	a.memory = newMemoryWatch(func(string, string) {})
+	a.memory = newMemoryWatch(func() bool { return false }, a.oom)
 	none := func(context.Context) (process.Starter, error) { return nil, spawn.ErrInitDied }
-	a.table = process.NewTable(none, nil, nil, a.memory.poke)
+	a.table = process.NewTable(none, nil, nil, a.memory.changed)
 	return a
 }
 

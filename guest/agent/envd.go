@@ -24,7 +24,7 @@ func (a *Agent) envd() http.Handler {
 	limit := connect.WithReadMaxBytes(maxMessage)
 	mux := http.NewServeMux()
 	path, handler := processconnect.NewProcessHandler(&process.Service{Table: a.table}, limit)
-	mux.Handle(path, a.authorized(handler))
+	mux.Handle(path, a.authorized(process.Batched(handler)))
 	path, handler = filesystemconnect.NewFilesystemHandler(&filesystem.Service{
 		Runner: a.files,
 		User:   func(h http.Header) string { return process.RequestUser(h, a.table.User()) },

@@ -5,7 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"cubesandbox/guest/cgroup"
@@ -26,11 +26,16 @@ import (
 // only decides which is the largest.
 //
 // It looks only while users' processes run, and the more often the less is left:
-// the sooner the rest could be gone.
+// the sooner the rest could be gone. Between two looks there is only a timer.
 type memoryWatch struct {
+	// active says whether any of the users' processes runs. It may take locks
+	// that are never held while the watch is called.
+	active func() bool
 	killed func(group, detail string)
-	wake   chan struct{} // holds one token when there is reason to look
-	limit  atomic.Int64  // bytes; 0 for none
+
+	mu    sync.Mutex  // guards all below
+	limit int64       // bytes; 0 for none
+	timer *time.Timer // nil while nobody looks
 }
 
 const (
@@ -48,45 +53,47 @@ const (
 	settle = 50 * time.Millisecond
 )
 
-func newMemoryWatch(killed func(group, detail string)) *memoryWatch {
-	return &memoryWatch{killed: killed, wake: make(chan struct{}, 1)}
+func newMemoryWatch(active func() bool, killed func(group, detail string)) *memoryWatch {
+	return &memoryWatch{active: active, killed: killed}
 }
 
 func (m *memoryWatch) setLimit(bytes int64) {
-	m.limit.Store(bytes)
-	m.poke()
+	m.mu.Lock()
+	m.limit = bytes
+	m.mu.Unlock()
+	m.changed()
 }
 
-// poke makes the watch look now.
-func (m *memoryWatch) poke() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
+// changed must be called when active may have changed.
+func (m *memoryWatch) changed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch on := m.limit > 0 && m.active(); {
+	case on && m.timer == nil:
+		m.timer = time.AfterFunc(max(pace(m.used(), m.limit), minLook), m.look)
+	case !on && m.timer != nil:
+		m.timer.Stop()
+		m.timer = nil
 	}
 }
 
-// watch never returns. active says whether any of the users' processes runs;
-// when that changes to true, poke must be called.
-func (m *memoryWatch) watch(active func() bool) {
-	timer := time.NewTimer(maxLook)
-	timer.Stop()
-	for {
-		limit := m.limit.Load()
-		if limit <= 0 || !active() {
-			<-m.wake
-			continue
-		}
-		wait := pace(m.used(), limit)
-		if wait == 0 {
-			m.kill(limit)
-			wait = settle
-		}
-		timer.Reset(wait)
-		select {
-		case <-timer.C:
-		case <-m.wake:
-		}
+// look acts if it is time to, and says when to look again.
+func (m *memoryWatch) look() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.timer == nil { // stopped while this was about to run
+		return
 	}
+	if m.limit <= 0 || !m.active() {
+		m.timer = nil
+		return
+	}
+	wait := pace(m.used(), m.limit)
+	if wait == 0 {
+		m.kill(m.limit)
+		wait = settle
+	}
+	m.timer.Reset(wait)
 }
 
 // threshold is where the watch acts: 95 % of the limit.

@@ -16,7 +16,6 @@ import (
 
 // supervisor keeps an init running.
 type supervisor struct {
-	argv   []string
 	events *eventLog
 
 	mu   sync.Mutex // guards all below
@@ -24,8 +23,8 @@ type supervisor struct {
 	next chan struct{} // closed and replaced when there is a new init
 }
 
-func newSupervisor(argv []string, events *eventLog) *supervisor {
-	return &supervisor{argv: argv, events: events, next: make(chan struct{})}
+func newSupervisor(events *eventLog) *supervisor {
+	return &supervisor{events: events, next: make(chan struct{})}
 }
 
 // start starts the first init; from then on a dead one is replaced.
@@ -39,7 +38,7 @@ func (s *supervisor) start() error {
 }
 
 func (s *supervisor) launch() (*spawn.Init, error) {
-	i, err := spawn.Launch(s.argv)
+	i, err := spawn.Launch()
 	if err != nil {
 		return nil, err
 	}

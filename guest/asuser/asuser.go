@@ -18,7 +18,7 @@ import (
 	"runtime"
 	"unsafe"
 
-	"cubesandbox/guest/spawn"
+	"cubesandbox/guest/bareinit"
 	"cubesandbox/guest/users"
 
 	"golang.org/x/sys/unix"
@@ -107,8 +107,17 @@ func take(u users.User) error {
 		}
 		return nil
 	}
-	if err := spawn.SetCapabilities(spawn.UserCapabilities); err != nil {
+	if err := setCapabilities(bareinit.UserCapabilities); err != nil {
 		return fmt.Errorf("set capabilities: %w", err)
 	}
 	return nil
+}
+
+func setCapabilities(set uint64) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	data := [2]unix.CapUserData{
+		{Effective: uint32(set), Permitted: uint32(set)},
+		{Effective: uint32(set >> 32), Permitted: uint32(set >> 32)},
+	}
+	return unix.Capset(&header, &data[0])
 }

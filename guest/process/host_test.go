@@ -112,7 +112,8 @@ func serve(t *testing.T) (processconnect.ProcessClient, *Table, *host) {
 	h := &host{groups: make(map[string]int)}
 	table := NewTable(func(context.Context) (Starter, error) { return h, nil }, h, h, func() {})
 	mux := http.NewServeMux()
-	mux.Handle(processconnect.NewProcessHandler(&Service{Table: table}))
+	path, handler := processconnect.NewProcessHandler(&Service{Table: table})
+	mux.Handle(path, Batched(handler))
 	srv := httptest.NewServer(mux)
 	t.Cleanup(srv.Close)
 	t.Cleanup(func() {

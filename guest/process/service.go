@@ -88,6 +88,7 @@ func (p *Process) events(ctx context.Context, r *reader, every time.Duration, se
 			return connect.NewError(connect.CodeCanceled, err)
 		case !more:
 			<-p.done
+			holdFlush(ctx)
 			return send(&process.ProcessEvent{Event: &process.ProcessEvent_End{End: p.end}})
 		case data == nil:
 			err = send(&process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}})

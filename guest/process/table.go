@@ -55,7 +55,7 @@ type Table struct {
 	starter   func(context.Context) (Starter, error)
 	groups    Groups
 	terminals Terminals
-	started   func()
+	changed   func()
 	group     atomic.Uint64 // number of the newest control group
 
 	mu      sync.Mutex // guards all below
@@ -69,10 +69,10 @@ type Table struct {
 }
 
 // NewTable returns an empty table. starter returns what starts processes now;
-// started is called when a process has started.
-func NewTable(starter func(context.Context) (Starter, error), groups Groups, terminals Terminals, started func()) *Table {
+// changed is called when a process has started or ended.
+func NewTable(starter func(context.Context) (Starter, error), groups Groups, terminals Terminals, changed func()) *Table {
 	return &Table{
-		starter: starter, groups: groups, terminals: terminals, started: started,
+		starter: starter, groups: groups, terminals: terminals, changed: changed,
 		byPID: make(map[int]*Process), user: DefaultUser,
 	}
 }
@@ -221,7 +221,7 @@ func (t *Table) add(p *Process) {
 	t.byPID[p.PID] = p
 	t.running++
 	t.mu.Unlock()
-	t.started()
+	t.changed()
 }
 
 // finished moves p to those that have ended, and forgets old ones.
@@ -234,6 +234,7 @@ func (t *Table) finished(p *Process) {
 		t.ended = slices.Delete(t.ended, 0, 1)
 	}
 	t.mu.Unlock()
+	t.changed()
 	time.AfterFunc(remember, func() { t.forget(p) })
 }
 

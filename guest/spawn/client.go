@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"sync"
 	"syscall"
 	"time"
+
+	"cubesandbox/guest/bareinit"
+	"cubesandbox/guest/users"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +31,7 @@ type Init struct {
 	conn  *net.UnixConn
 	mntns *os.File
 
+	accounts users.Cache
 	starting chan struct{} // holds one token: one spawn is on its way at a time
 	answers  chan answer   // of kindStarted, to whoever holds the token
 	writing  sync.Mutex
@@ -42,8 +45,8 @@ type Init struct {
 
 // answer is what became of a spawn.
 type answer struct {
-	child *Child
-	err   error
+	child       *Child
+	step, errno uint32 // why there is no child
 }
 
 // Child is a process that init has started.
@@ -71,9 +74,9 @@ func (c *Child) Done() <-chan struct{} { return c.done }
 // Status is how the process ended, once Done is closed.
 func (c *Child) Status() unix.WaitStatus { return c.status }
 
-// Launch starts an init and returns when its namespaces are set up. argv[0] is
-// the agent's own program; argv makes it call RunInit.
-func Launch(argv []string) (*Init, error) {
+// Launch starts an init from the agent's own program and returns when its
+// namespaces are set up.
+func Launch() (*Init, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socketpair for init: %w", err)
@@ -87,7 +90,7 @@ func Launch(argv []string) (*Init, error) {
 		return nil, fmt.Errorf("open /dev/null: %w", err)
 	}
 	defer unix.Close(null)
-	pid, err := syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{"cube-guest", "init"}, &syscall.ProcAttr{
 		Dir:   "/",
 		Files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(theirs)},
 		Sys:   &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Setsid: true},
@@ -116,11 +119,14 @@ func (i *Init) connect(ours *os.File) error {
 	}
 	i.conn = c.(*net.UnixConn)
 	i.conn.SetReadDeadline(time.Now().Add(patience))
-	kind, _, err := i.read()
-	if err == nil && kind != kindReady {
+	kind, words, err := readFrame(i.conn)
+	switch {
+	case err != nil:
+	case kind == bareinit.KindFailed:
+		err = fmt.Errorf("step %d: %w", words[0], unix.Errno(words[1]))
+	case kind != bareinit.KindReady:
 		err = errForm
-	}
-	if err == nil {
+	default:
 		i.mntns, err = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", i.pid))
 	}
 	if err != nil {
@@ -129,14 +135,6 @@ func (i *Init) connect(ours *os.File) error {
 	}
 	i.conn.SetReadDeadline(time.Time{})
 	return nil
-}
-
-func (i *Init) read() (kind byte, payload []byte, err error) {
-	header := make([]byte, headerSize)
-	if _, err := io.ReadFull(i.conn, header); err != nil {
-		return 0, nil, err
-	}
-	return readBody(i.conn, header, maxAnswer)
 }
 
 // watch owns the life of init: it takes its messages, reaps it, and then ends
@@ -164,15 +162,15 @@ func (i *Init) watch() {
 
 func (i *Init) receive() {
 	for {
-		kind, payload, err := i.read()
+		kind, words, err := readFrame(i.conn)
 		if err != nil {
 			return
 		}
-		switch {
-		case kind == kindStarted && len(payload) >= 4:
-			i.adopt(payload)
-		case kind == kindExited && len(payload) == 8:
-			i.end(int(binary.LittleEndian.Uint32(payload)), unix.WaitStatus(binary.LittleEndian.Uint32(payload[4:])))
+		switch kind {
+		case bareinit.KindStarted:
+			i.adopt(words)
+		case bareinit.KindExited:
+			i.end(int(words[0]), unix.WaitStatus(words[1]))
 		default:
 			return
 		}
@@ -181,15 +179,13 @@ func (i *Init) receive() {
 
 // adopt makes the child known before its exit can be read. What nobody asked
 // for is ignored.
-func (i *Init) adopt(payload []byte) {
+func (i *Init) adopt(words [3]uint32) {
 	if len(i.starting) == 0 || len(i.answers) > 0 {
 		return
 	}
-	var a answer
-	if len(payload) > 4 {
-		a.err = &Error{Failure(payload[4]), string(payload[5:])}
-	} else {
-		a.child, _ = NewChild(int(binary.LittleEndian.Uint32(payload)))
+	a := answer{step: words[1], errno: words[2]}
+	if a.step == 0 {
+		a.child, _ = NewChild(int(words[0]))
 		i.mu.Lock()
 		i.children[a.child.PID] = a.child
 		i.mu.Unlock()
@@ -210,9 +206,13 @@ func (i *Init) end(pid int, status unix.WaitStatus) {
 // caller's to close. ctx bounds the wait for its turn only. Errors are *Error,
 // ErrInitDied or ctx's.
 func (i *Init) Spawn(ctx context.Context, q Request, fds [3]int) (*Child, error) {
-	frame := appendFrame(nil, kindSpawn, q.encode())
-	if len(frame) > maxRequest {
-		return nil, &Error{FailureCommand, "error starting process: arguments and environment are longer than 4 MiB"}
+	u, err := i.accounts.Lookup(q.User)
+	if err != nil {
+		return nil, &Error{FailureUser, err.Error()}
+	}
+	payload, err := q.encode(u)
+	if err != nil {
+		return nil, err
 	}
 	select {
 	case i.starting <- struct{}{}:
@@ -227,12 +227,15 @@ func (i *Init) Spawn(ctx context.Context, q Request, fds [3]int) (*Child, error)
 	default:
 	}
 	defer i.hurry()()
-	if err := i.write(frame, unix.UnixRights(fds[:]...)); err != nil {
+	if err := i.write(appendFrame(nil, bareinit.KindSpawn, payload), unix.UnixRights(fds[:]...)); err != nil {
 		return nil, err
 	}
 	select {
 	case a := <-i.answers:
-		return a.child, a.err
+		if a.child == nil {
+			return nil, q.failure(u, a.step, a.errno)
+		}
+		return a.child, nil
 	case <-i.done:
 		return nil, ErrInitDied
 	}
@@ -268,7 +271,7 @@ func (i *Init) write(frame, rights []byte) error {
 // Signal sends a signal to a child. Nothing happens if it has ended.
 func (i *Init) Signal(pid int, sig syscall.Signal) error {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(pid))
-	return i.write(appendFrame(nil, kindSignal, binary.LittleEndian.AppendUint32(b, uint32(sig))), nil)
+	return i.write(appendFrame(nil, bareinit.KindSignal, binary.LittleEndian.AppendUint32(b, uint32(sig))), nil)
 }
 
 // PID is init's number in the agent's PID namespace.

@@ -8,8 +8,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
+
+	"cubesandbox/guest/bareinit"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,15 +70,15 @@ func say(t *testing.T, c *net.UnixConn, kind byte, words ...uint32) {
 func heard(t *testing.T, c *net.UnixConn) (kind byte, payload []byte) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(5 * time.Second))
-	header := make([]byte, headerSize)
+	header := make([]byte, bareinit.HeaderSize)
 	if _, err := io.ReadFull(c, header); err != nil {
 		t.Fatal(err)
 	}
-	kind, payload, err := readBody(c, header, maxRequest)
-	if err != nil {
+	payload = make([]byte, binary.LittleEndian.Uint32(header))
+	if _, err := io.ReadFull(c, payload); err != nil {
 		t.Fatal(err)
 	}
-	return kind, payload
+	return header[4], payload
 }
 
 type spawned struct {
@@ -86,7 +89,7 @@ type spawned struct {
 func spawnAsync(i *Init) chan spawned {
 	got := make(chan spawned, 1)
 	go func() {
-		c, err := i.Spawn(context.Background(), Request{Cmd: "x"}, [3]int{0, 1, 2})
+		c, err := i.Spawn(context.Background(), Request{User: "root", Cmd: "x"}, [3]int{0, 1, 2})
 		got <- spawned{c, err}
 	}()
 	return got
@@ -106,8 +109,8 @@ func TestExitThatFollowsTheStartAtOnceIsNotLost(t *testing.T) {
 	i, peer := fakeInit(t)
 	got := spawnAsync(i)
 	heard(t, peer)
-	say(t, peer, kindStarted, 42)
-	say(t, peer, kindExited, 42, 7<<8)
+	say(t, peer, bareinit.KindStarted, 42, 0, 0)
+	say(t, peer, bareinit.KindExited, 42, 7<<8)
 	s := receive1(t, got)
 	if s.err != nil || s.child.PID != 42 {
 		t.Fatalf("spawn = %+v, %v", s.child, s.err)
@@ -119,24 +122,49 @@ func TestExitThatFollowsTheStartAtOnceIsNotLost(t *testing.T) {
 }
 
 func TestFailureToStartIsTyped(t *testing.T) {
-	i, peer := fakeInit(t)
-	got := spawnAsync(i)
-	heard(t, peer)
-	peer.Write(appendFrame(nil, kindStarted, append([]byte{0, 0, 0, 0, byte(FailureUser)}, "invalid username: 'x'"...)))
+	for _, c := range []struct {
+		step uint32
+		err  unix.Errno
+		want Failure
+		text string
+	}{
+		{bareinit.StepExec, unix.ENOENT, FailureCommand, "error starting process 'x': executable file not found in PATH"},
+		{bareinit.StepExec, unix.EACCES, FailureCommand, "error starting process 'x': permission denied"},
+		{bareinit.StepCwd, unix.ENOENT, FailureCwd, "cwd '/root' does not exist"},
+		{bareinit.StepCwd, unix.ENOTDIR, FailureCwd, "cwd '/root' is not a directory"},
+		{bareinit.StepClone, unix.EAGAIN, FailureLimit, "error starting process: too many processes in this sandbox"},
+		{bareinit.StepUser, unix.EPERM, FailureOther, ""},
+		{1 << 31, 1 << 31, FailureOther, ""},
+	} {
+		i, peer := fakeInit(t)
+		got := spawnAsync(i)
+		heard(t, peer)
+		say(t, peer, bareinit.KindStarted, 0, c.step, uint32(c.err))
+		var failed *Error
+		s := receive1(t, got)
+		if !errors.As(s.err, &failed) || failed.Failure != c.want || c.text != "" && failed.Text != c.text {
+			t.Errorf("step %d, %v: %#v", c.step, c.err, s.err)
+		}
+	}
+}
+
+func TestUnknownUserIsAFailureOfItsOwn(t *testing.T) {
+	i, _ := fakeInit(t)
 	var failed *Error
-	if s := receive1(t, got); !errors.As(s.err, &failed) || failed.Failure != FailureUser || failed.Text != "invalid username: 'x'" {
-		t.Errorf("error %#v", s.err)
+	_, err := i.Spawn(context.Background(), Request{User: "no such user", Cmd: "x"}, [3]int{0, 1, 2})
+	if !errors.As(err, &failed) || failed.Failure != FailureUser || failed.Text != "invalid username: 'no such user'" {
+		t.Errorf("error %#v", err)
 	}
 }
 
 func TestWhatNobodyAskedForIsIgnored(t *testing.T) {
 	i, peer := fakeInit(t)
 	for n := range uint32(100) {
-		i.adopt(binary.LittleEndian.AppendUint32(nil, n))
+		i.adopt([3]uint32{n})
 	}
 	got := spawnAsync(i)
 	heard(t, peer)
-	say(t, peer, kindStarted, 500)
+	say(t, peer, bareinit.KindStarted, 500, 0, 0)
 	if s := receive1(t, got); s.err != nil || s.child.PID != 500 {
 		t.Errorf("error %v; want pid 500", s.err)
 	}
@@ -150,14 +178,14 @@ func TestWhatNobodyAskedForIsIgnored(t *testing.T) {
 func TestNonsenseEndsInitAndItsProcesses(t *testing.T) {
 	for name, frame := range map[string][]byte{
 		"unknown kind": appendFrame(nil, 99, nil),
-		"too long":     append(binary.LittleEndian.AppendUint32(nil, maxAnswer+1), kindExited),
-		"short exit":   appendFrame(nil, kindExited, []byte{1, 2}),
+		"too long":     append(binary.LittleEndian.AppendUint32(nil, 16), bareinit.KindExited),
+		"no words":     appendFrame(nil, bareinit.KindExited, []byte{1, 2}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			i, peer := fakeInit(t)
 			got := spawnAsync(i)
 			heard(t, peer)
-			say(t, peer, kindStarted, 5)
+			say(t, peer, bareinit.KindStarted, 5, 0, 0)
 			s := receive1(t, got)
 			peer.Write(frame)
 			receive1(t, s.child.Done())
@@ -180,7 +208,7 @@ func TestSpawnFailsWhenInitDies(t *testing.T) {
 	if s := receive1(t, got); !errors.Is(s.err, ErrInitDied) {
 		t.Errorf("error %v, want %v", s.err, ErrInitDied)
 	}
-	if _, err := i.Spawn(context.Background(), Request{}, [3]int{0, 1, 2}); !errors.Is(err, ErrInitDied) {
+	if _, err := i.Spawn(context.Background(), Request{User: "root", Cmd: "x"}, [3]int{0, 1, 2}); !errors.Is(err, ErrInitDied) {
 		t.Errorf("afterwards %v, want %v", err, ErrInitDied)
 	}
 }
@@ -198,7 +226,7 @@ func TestSignalNamesPidAndSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	kind, payload := heard(t, peer)
-	if kind != kindSignal || binary.LittleEndian.Uint32(payload) != 77 || binary.LittleEndian.Uint32(payload[4:]) != uint32(unix.SIGTERM) {
+	if kind != bareinit.KindSignal || binary.LittleEndian.Uint32(payload) != 77 || binary.LittleEndian.Uint32(payload[4:]) != uint32(unix.SIGTERM) {
 		t.Errorf("frame %d %v", kind, payload)
 	}
 }
@@ -206,7 +234,7 @@ func TestSignalNamesPidAndSignal(t *testing.T) {
 func TestRequestThatIsTooLongIsRefused(t *testing.T) {
 	i, _ := fakeInit(t)
 	var failed *Error
-	_, err := i.Spawn(context.Background(), Request{Cmd: string(make([]byte, maxRequest))}, [3]int{0, 1, 2})
+	_, err := i.Spawn(context.Background(), Request{User: "root", Cmd: strings.Repeat("x", bareinit.MaxRequest)}, [3]int{0, 1, 2})
 	if !errors.As(err, &failed) || failed.Failure != FailureCommand {
 		t.Errorf("error %v", err)
 	}

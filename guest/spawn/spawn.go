@@ -1,19 +1,16 @@
 // Package spawn is how the agent starts processes in the users' namespaces.
 //
 // The agent is alone in the sandbox's first PID namespace. It starts a child,
-// init, in a PID and mount namespace of its own; init gives up every capability
-// that users must not have, and then starts processes on the agent's behalf and
-// reaps what ends. Init is needed because a process that the agent forks
-// directly would, between fork and exec, be inside the users' PID namespace with
-// the agent's memory and descriptors, where the users' root may trace it.
+// init, in a PID and mount namespace of its own; init (package bareinit) gives up
+// every capability that users must not have, and then starts processes on the
+// agent's behalf and reaps what ends. Init is needed because a process that the
+// agent forks directly would, between fork and exec, be inside the users' PID
+// namespace with the agent's memory and descriptors, where the users' root may
+// trace it.
 //
 // Users' root can do with init what it likes: kill it, stop it, trace it. Init
 // therefore has no more rights than a user's root, and the agent takes what init
 // says for what a user says: bounded in size and time, never trusted.
-//
-// The two speak over a stream socketpair, in frames: length of the payload
-// (uint32, little endian), kind, payload. A spawn frame carries the three
-// standard descriptors of the new process.
 package spawn
 
 import (
@@ -21,24 +18,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-)
 
-// Frame kinds.
-const (
-	kindSpawn   = 1 // agent → init: Request, with three descriptors
-	kindSignal  = 2 // agent → init: pid, signal
-	kindReady   = 3 // init → agent: the namespaces are set up
-	kindStarted = 4 // init → agent: pid, or why not
-	kindExited  = 5 // init → agent: pid, wait status
-)
-
-const (
-	headerSize = 5
-	// maxRequest bounds a frame to init, in bytes: the kernel takes no more in
-	// arguments and environment.
-	maxRequest = 4 << 20
-	// maxAnswer bounds a frame from init, in bytes.
-	maxAnswer = 8 << 10
+	"cubesandbox/guest/bareinit"
 )
 
 // Request describes a process to start.
@@ -88,94 +69,20 @@ func appendFrame(b []byte, kind byte, payload []byte) []byte {
 	return append(append(b, kind), payload...)
 }
 
-// readFrame reads one frame whose payload is at most max bytes, after the header.
-func readBody(r io.Reader, header []byte, max int) (kind byte, payload []byte, err error) {
-	n := binary.LittleEndian.Uint32(header)
-	if int64(n) > int64(max) {
-		return 0, nil, fmt.Errorf("%w: %d bytes, at most %d", errForm, n, max)
+// readFrame reads one of init's frames. None has more than three words.
+func readFrame(r io.Reader) (kind byte, words [3]uint32, err error) {
+	var b [bareinit.HeaderSize + bareinit.MaxAnswer]byte
+	if _, err = io.ReadFull(r, b[:bareinit.HeaderSize]); err != nil {
+		return 0, words, err
 	}
-	payload = make([]byte, n)
-	_, err = io.ReadFull(r, payload)
-	return header[4], payload, err
-}
-
-func appendString(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
-func appendStrings(b []byte, list []string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(list)))
-	for _, s := range list {
-		b = appendString(b, s)
+	n := binary.LittleEndian.Uint32(b[:])
+	if n > 12 || n%4 != 0 {
+		return 0, words, fmt.Errorf("%w: %d bytes", errForm, n)
 	}
-	return b
-}
-
-// reader takes values from a payload; after the first that is not there, all
-// are zero and ok is false.
-type reader struct {
-	b  []byte
-	ok bool
-}
-
-func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.ok, r.b = false, nil
-		return 0
+	body := b[bareinit.HeaderSize : bareinit.HeaderSize+n]
+	_, err = io.ReadFull(r, body)
+	for i := range n / 4 {
+		words[i] = binary.LittleEndian.Uint32(body[i*4:])
 	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) string() string {
-	n := r.uvarint()
-	if n > uint64(len(r.b)) {
-		r.ok, r.b = false, nil
-		return ""
-	}
-	s := string(r.b[:n])
-	r.b = r.b[n:]
-	return s
-}
-
-func (r *reader) strings() []string {
-	n := r.uvarint()
-	if n > uint64(len(r.b)) { // each takes a byte at least
-		r.ok, r.b = false, nil
-		return nil
-	}
-	list := make([]string, 0, n)
-	for range n {
-		list = append(list, r.string())
-	}
-	return list
-}
-
-func (q *Request) encode() []byte {
-	b := appendString(nil, q.User)
-	b = appendString(b, q.Cmd)
-	b = appendStrings(b, q.Args)
-	b = appendStrings(b, q.Env)
-	b = appendString(b, q.Cwd)
-	b = appendString(b, q.Cgroup)
-	if q.Terminal {
-		return append(b, 1)
-	}
-	return append(b, 0)
-}
-
-func decodeRequest(payload []byte) (q Request, err error) {
-	r := reader{payload, true}
-	q.User = r.string()
-	q.Cmd = r.string()
-	q.Args = r.strings()
-	q.Env = r.strings()
-	q.Cwd = r.string()
-	q.Cgroup = r.string()
-	q.Terminal = r.uvarint() == 1
-	if !r.ok || len(r.b) != 0 {
-		return q, errForm
-	}
-	return q, nil
+	return b[4], words, err
 }
