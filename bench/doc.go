@@ -35,9 +35,10 @@ type Config struct {
 	Only []string
 	// Baseline, when set, is the runsc that is measured beside the engine.
 	Baseline *Baseline
-	// Begin and Done tell of each row; nil for not.
-	Begin func(row string)
-	Done  func(Row)
+	// Begin and Done tell of each measurement, from which one or more rows come; nil
+	// for not.
+	Begin func(rows string)
+	Done  func([]Row)
 }
 
 // Shell runs programs and writes files in one sandbox, as root, over connections

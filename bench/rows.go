@@ -228,9 +228,7 @@ func (b *bench) exec(ctx context.Context) error {
 // idle: what the host is charged for a sandbox beyond what its guest has committed.
 func (b *bench) idle(ctx context.Context) error {
 	return b.withSandbox(ctx, func(id cube.SandboxID) error {
-		if b.Begin != nil {
-			b.Begin("idle.overhead_mb")
-		}
+		b.begin("idle.overhead_mb")
 		rest := time.NewTimer(b.IdleAfter) // the time is what is measured
 		defer rest.Stop()
 		select {
@@ -242,7 +240,7 @@ func (b *bench) idle(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.add(Row{Name: "idle.overhead_mb", N: 1, Value: float64((u.HostMemory-u.GuestMemory)/1e4) / 100})
+		b.done(Row{Name: "idle.overhead_mb", N: 1, Value: float64((u.HostMemory-u.GuestMemory)/1e4) / 100})
 		return nil
 	})
 }

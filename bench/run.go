@@ -106,9 +106,7 @@ func (b *bench) measure(ctx context.Context, name string, n int, once func() (sa
 
 // measureSet is measure for rows that come from the same operation.
 func (b *bench) measureSet(ctx context.Context, names []string, n int, once func() ([]sample, error)) error {
-	if b.Begin != nil {
-		b.Begin(strings.Join(names, ", "))
-	}
+	b.begin(strings.Join(names, ", "))
 	all := make([][]sample, len(names))
 	for i := range n + 1 {
 		if err := ctx.Err(); err != nil {
@@ -125,16 +123,24 @@ func (b *bench) measureSet(ctx context.Context, names []string, n int, once func
 			all[j] = append(all[j], got[j])
 		}
 	}
+	rows := make([]Row, len(names))
 	for j, name := range names {
-		b.add(row(name, all[j]))
+		rows[j] = row(name, all[j])
 	}
+	b.done(rows...)
 	return nil
 }
 
-func (b *bench) add(r Row) {
-	b.rows = append(b.rows, r)
+func (b *bench) begin(what string) {
+	if b.Begin != nil {
+		b.Begin(what)
+	}
+}
+
+func (b *bench) done(rows ...Row) {
+	b.rows = append(b.rows, rows...)
 	if b.Done != nil {
-		b.Done(r)
+		b.Done(rows)
 	}
 }
 

@@ -14,7 +14,12 @@ import (
 // l is the engine of all tests in this package.
 var l *lab.Lab
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(serverEnv) != "" {
+		os.Exit(serve())
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) (status int) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

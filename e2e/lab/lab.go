@@ -239,6 +239,12 @@ func (l *Lab) Guard(t *testing.T) {
 	})
 }
 
+// Options say where the lab's engine is, for another process that opens it.
+func (l *Lab) Options() local.Options { return l.opt }
+
+// Long reports whether the long forms of tests are asked for.
+func Long() bool { return os.Getenv("CUBE_FORM") == "long" }
+
 // patience is how long the leak check waits for what is just going away.
 const patience = 3 * time.Second
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"cubesandbox/internal/local"
 )
@@ -63,12 +64,11 @@ func removeLab(runDir, stateDir string) error {
 	for i := len(lines) - 1; i >= 0; i-- { // the last mounted first
 		f := strings.Fields(lines[i])
 		if len(f) > 1 && (f[1] == stateDir || strings.HasPrefix(f[1], filepath.Dir(stateDir)+"/")) {
-			if err := syscall.Unmount(f[1], 0); err != nil && !errors.Is(err, syscall.EINVAL) {
-				errs = append(errs, fmt.Errorf("unmount %s: %w", f[1], err))
-			}
+			// Busy for as long as the last process below is going away.
+			errs = append(errs, Until(5*time.Second, "unmount "+f[1], func() error { return syscall.Unmount(f[1], 0) }))
 		}
 	}
-	if errs == nil { // never remove what is still mounted
+	if errors.Join(errs...) == nil { // never remove what is still mounted
 		errs = append(errs, os.RemoveAll(filepath.Dir(stateDir)))
 	}
 	if err := os.RemoveAll(runDir); !errors.Is(err, fs.ErrNotExist) {

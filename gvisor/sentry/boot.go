@@ -35,6 +35,8 @@ func (k *Keeper) boot(_ context.Context, r *fdrpc.Request) (any, []*os.File, err
 			Labels: b.Labels, Started: time.Now(),
 		}},
 	}
+	l.booting.Add(1)
+	defer l.booting.Done()
 	if err := k.reserve(l); err != nil {
 		return nil, nil, err
 	}

@@ -24,8 +24,9 @@ type life struct {
 	group     *group
 	filestore *os.File // a duplicate, to measure it; nil after adoption
 	pidfd     *os.File
-	gone      chan struct{} // closed when the process has ended and is reaped
-	released  chan struct{} // closed when nothing of it is left outside of the keeper
+	gone      chan struct{}  // closed when the process has ended and is reaped
+	booting   sync.WaitGroup // what boot is doing; whoever ends a life waits for it
+	released  chan struct{}  // closed when nothing of it is left outside of the keeper
 
 	op sync.Mutex // one control operation at a time; wait-restore aside
 

@@ -244,6 +244,10 @@ func (k *Keeper) kill(_ context.Context, r *fdrpc.Request) (any, []*os.File, err
 
 // end kills a life that may be dead already, and forgets it if asked.
 func (k *Keeper) end(l *life, reason cube.DeathReason, forget bool) error {
+	l.booting.Wait()
+	if _, err := k.find(l.rec.Life.Life); err != nil {
+		return nil // it did not boot
+	}
 	k.network.unplug(l.rec.Life.Life)
 	if err := l.kill(reason); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,14 +76,8 @@ func (a *app) bench(ctx context.Context, s *local.Session, conf bench.Config, ba
 		defer conf.Baseline.Close()
 	}
 	var step *progress.Step
-	conf.Begin = func(row string) { step = p.Begin(row) }
-	conf.Done = func(r bench.Row) {
-		if r.P50 == 0 {
-			step.Done(fmt.Sprintf("%s %.1f", r.Name, r.Value))
-			return
-		}
-		step.Done(fmt.Sprintf("%s p50 %.1f ms", r.Name, r.P50))
-	}
+	conf.Begin = func(rows string) { step = p.Begin(rows) }
+	conf.Done = func(rows []bench.Row) { step.Done(brief(rows)) }
 	r := bench.Report{Machine: bench.ThisMachine(), Commit: commit(), Date: time.Now().UTC().Truncate(time.Second), Engine: s.Engine.Version()}
 	rows, err := bench.Run(ctx, conf)
 	r.Rows = rows
@@ -90,4 +85,17 @@ func (a *app) bench(ctx context.Context, s *local.Session, conf bench.Config, ba
 		return fmt.Errorf("bench: %w", err)
 	}
 	return a.print(r, r.WriteTable)
+}
+
+// brief is what a line of progress says of rows.
+func brief(rows []bench.Row) string {
+	var out []string
+	for _, r := range rows {
+		if r.P50 == 0 {
+			out = append(out, fmt.Sprintf("%.1f", r.Value))
+		} else {
+			out = append(out, fmt.Sprintf("%.1f ms", r.P50))
+		}
+	}
+	return strings.Join(out, ", ")
 }

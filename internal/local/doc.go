@@ -25,9 +25,9 @@ type Options struct {
 	// MemoryBudget bounds what sandboxes may take together, in bytes; 0: what there is.
 	MemoryBudget int64
 	// Log gets what the engine does; nil drops it.
-	Log *slog.Logger
+	Log *slog.Logger `json:"-"`
 	// Progress tells of long steps; nil is silent.
-	Progress *progress.Reporter
+	Progress *progress.Reporter `json:"-"`
 }
 
 // ErrNotRoot is what Open gives to anybody but root.
