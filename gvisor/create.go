@@ -72,12 +72,12 @@ func (e *Engine) Create(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox
 		return cube.Sandbox{}, err
 	}
 	defer release()
-	if life, im, ok := e.pools.claim(spec.Image); ok {
-		sb, err := e.claimMember(ctx, life, im, spec)
+	if m, ok := e.pools.claim(spec.Image); ok {
+		sb, err := e.claimMember(ctx, m, spec)
 		if err == nil || ctx.Err() != nil {
 			return sb, err
 		}
-		e.log.Warn("a pool's member could not be used", "life", life, "sandbox", spec.ID, "error", err)
+		e.log.Warn("a pool's member could not be used", "life", m.life, "sandbox", spec.ID, "error", err)
 	}
 	f, err := e.openImage(spec.Image)
 	if err != nil {
@@ -145,17 +145,17 @@ func (e *Engine) bootedLife(ctx context.Context, sh shape, l keeperapi.Labels) (
 
 // claimMember makes a restored, frozen member of a pool a sandbox. That it is
 // claimed is on record before it moves.
-func (e *Engine) claimMember(ctx context.Context, life string, im cube.Image, spec cube.CreateSpec) (_ cube.Sandbox, err error) {
+func (e *Engine) claimMember(ctx context.Context, m member, spec cube.CreateSpec) (_ cube.Sandbox, err error) {
 	l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: spec.ID, Generation: spec.Generation, Image: spec.Image, Identity: spec.Identity, Owner: e.owner}
-	err = e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: life, Labels: l, Resume: true}, nil, nil)
+	err = e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: m.life, Labels: l, Resume: true}, nil, nil)
 	if err == nil {
-		err = e.configure(ctx, life, identify(spec.ID, spec.Generation, spec.Identity, im.Limits))
+		err = e.configureBy(ctx, m.life, m.dial(e), identify(spec.ID, spec.Generation, spec.Identity, m.image.Limits))
 	}
 	if err != nil {
-		e.endLife(life, cube.DeathKilled)
+		e.endLife(m.leave(), cube.DeathKilled)
 		return cube.Sandbox{}, err
 	}
-	return e.install(ctx, life, l, cost(im.PagesBytes))
+	return e.install(ctx, m.life, l, cost(m.image.PagesBytes))
 }
 
 // install makes a life the current one of a sandbox that is new. After a failure

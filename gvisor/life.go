@@ -158,10 +158,15 @@ const agentTime = 20 * time.Second
 
 // configure tells the agent of a life who it is.
 func (e *Engine) configure(ctx context.Context, life string, c agentapi.Configure) error {
+	return e.configureBy(ctx, life, e.control(life), c)
+}
+
+// configureBy does so over a connection that dial gives.
+func (e *Engine) configureBy(ctx context.Context, life string, dial agentclient.Dialer, c agentapi.Configure) error {
 	ctx, cancel := context.WithTimeout(ctx, agentTime)
 	defer cancel()
 	c.TimeUnixNano = time.Now().UnixNano()
-	got, err := agentclient.SendConfigure(ctx, e.control(life), c)
+	got, err := agentclient.SendConfigure(ctx, dial, c)
 	if err == nil {
 		e.lastEvent.Store(life, got.LastEvent)
 		return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	cube "cubesandbox"
+	"cubesandbox/guest/agentapi"
 	"cubesandbox/guest/agentclient"
 	"cubesandbox/gvisor/keeperapi"
 	"cubesandbox/network/api"
@@ -153,16 +154,20 @@ func (p *pools) make(ctx context.Context, j *job) error {
 		return err
 	}
 	nobody := identify(nobodyID, 1, cube.Identity{AccessToken: randomHex(16)}, f.Image.Limits)
+	m := member{life: life, image: f.Image}
 	err = p.e.restoreLife(ctx, life, f.Image, f.Files, nobody)
 	if err == nil {
 		p.e.warm(ctx, life, nobody.AccessToken)
+		m.control, err = p.e.control(life)(ctx, agentapi.ControlPort)
+	}
+	if err == nil {
 		err = p.e.freeze(ctx, life)
 	}
 	if err != nil {
 		p.e.endLife(life, cube.DeathKilled)
 		return err
 	}
-	p.add(func() { p.restored[j.image] = append(p.restored[j.image], member{life, f.Image}) }, life)
+	p.add(func() { p.restored[j.image] = append(p.restored[j.image], m) }, life)
 	return nil
 }
 
@@ -186,7 +191,7 @@ func (p *pools) trim() {
 	var end []string
 	for id, ms := range p.restored {
 		for len(ms) > p.want.Restored[id] {
-			end = append(end, ms[len(ms)-1].life)
+			end = append(end, ms[len(ms)-1].leave())
 			ms = ms[:len(ms)-1]
 		}
 		p.restored[id] = ms

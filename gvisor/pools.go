@@ -3,10 +3,15 @@ package gvisor
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	cube "cubesandbox"
+	"cubesandbox/guest/agentclient"
 )
 
 // pools keeps sentries booted and sandboxes restored and frozen, for whoever
@@ -31,6 +36,41 @@ type pools struct {
 type member struct {
 	life  string
 	image cube.Image
+	// control is a connection to the agent that was made before it was frozen.
+	control net.Conn
+}
+
+// dial gives the connection that is there, or a new one where cube-network was
+// restarted meanwhile.
+func (m member) dial(e *Engine) agentclient.Dialer {
+	return func(ctx context.Context, port uint16) (net.Conn, error) {
+		if connected(m.control) {
+			return m.control, nil
+		}
+		return e.control(m.life)(ctx, port)
+	}
+}
+
+// connected reports whether nothing has been heard of the end of a connection on
+// which nothing has been said.
+func connected(c net.Conn) bool {
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return false
+	}
+	var quiet bool
+	err = raw.Read(func(fd uintptr) bool {
+		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		quiet = err == unix.EAGAIN
+		return true
+	})
+	return err == nil && quiet
+}
+
+// leave takes a member's life, which is to be ended.
+func (m member) leave() string {
+	m.control.Close()
+	return m.life
 }
 
 func (p *pools) init(e *Engine) {
@@ -92,18 +132,18 @@ func (p *pools) note() {
 }
 
 // claim takes a restored member out.
-func (p *pools) claim(id cube.ImageID) (life string, im cube.Image, ok bool) {
+func (p *pools) claim(id cube.ImageID) (member, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ms := p.restored[id]
 	if len(ms) == 0 {
-		return "", cube.Image{}, false
+		return member{}, false
 	}
 	m := ms[0]
 	p.used = time.Now()
 	p.restored[id] = ms[1:]
 	p.signal()
-	return m.life, m.image, true
+	return m, true
 }
 
 // booted takes a booted sentry out, and remembers that its shape is in use.
@@ -130,7 +170,7 @@ func (p *pools) giveUp(bytes int64) bool {
 	var end []string
 	for id, ms := range p.restored {
 		for len(ms) > 0 && bytes > 0 {
-			end, bytes = append(end, ms[0].life), bytes-cost(ms[0].image.PagesBytes)
+			end, bytes = append(end, ms[0].leave()), bytes-cost(ms[0].image.PagesBytes)
 			ms = ms[1:]
 		}
 		p.restored[id] = ms
@@ -155,6 +195,7 @@ func (p *pools) lost(life string) {
 	for id, ms := range p.restored {
 		for i, m := range ms {
 			if m.life == life {
+				m.control.Close()
 				p.restored[id] = append(ms[:i:i], ms[i+1:]...)
 				found = true
 			}
@@ -197,7 +238,7 @@ func (p *pools) drain() []string {
 	var all []string
 	for _, ms := range p.restored {
 		for _, m := range ms {
-			all = append(all, m.life)
+			all = append(all, m.leave())
 		}
 	}
 	for _, ls := range p.ready {

@@ -93,9 +93,15 @@ func (a *Agent) serve() error {
 		if err != nil {
 			return err
 		}
+		patience := 30 * time.Second
+		if port == agentapi.ControlPort {
+			// The server connects to a sandbox before it freezes it for a pool, and
+			// asks when somebody has claimed it: that may be days later.
+			patience = 0
+		}
 		srv := &http.Server{
 			Handler:           handler,
-			ReadHeaderTimeout: 30 * time.Second,
+			ReadHeaderTimeout: patience,
 			IdleTimeout:       640 * time.Second,
 			MaxHeaderBytes:    64 << 10,
 			ConnContext:       connContext,
