@@ -74,6 +74,7 @@ func allowed() seccomp.SyscallRules {
 			args{seccomp.AnyValue{}, eq(unix.SOL_SOCKET), eq(unix.SO_SNDBUF)},
 			args{seccomp.AnyValue{}, eq(unix.SOL_SOCKET), eq(unix.SO_RCVBUF)},
 		},
+		unix.SYS_IOCTL: args{seccomp.AnyValue{}, eq(unix.TIOCINQ)},
 		unix.SYS_PPOLL: always,
 
 		// Go's runtime: poller, memory, threads, signals, time.

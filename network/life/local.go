@@ -28,7 +28,10 @@ type local struct {
 // buffers hold what is on its way from a client. Idle connections hold none.
 var buffers = sync.Pool{New: func() any { return new([bufferSize + 1]byte) }}
 
-const bufferSize = 64 << 10
+const (
+	bufferSize = 64 << 10
+	glance     = 4 << 10
+)
 
 func newLocal() (ours *local, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -65,14 +68,10 @@ func (l *local) read(use func([]byte) error) (bool, error) {
 		if buf == nil {
 			buf = buffers.Get().(*[bufferSize + 1]byte)
 		}
-		n, errno = recv(fd, buf[:bufferSize], unix.MSG_PEEK)
-		if errno == unix.EAGAIN {
+		if n, errno = take(fd, buf); errno == unix.EAGAIN {
 			buffers.Put(buf)
 			buf = nil
 			return false
-		}
-		if errno == 0 && n > 0 {
-			errno = shift(fd, buf, n)
 		}
 		return true
 	})
@@ -85,22 +84,36 @@ func (l *local) read(use func([]byte) error) (bool, error) {
 	return true, use(buf[1 : n+1])
 }
 
-// shift takes n bytes out of the socket: the one that had been left there and
-// all that were looked at but the last. buf[1:n+1] then holds what was looked at.
-func shift(fd uintptr, buf *[bufferSize + 1]byte, n int) syscall.Errno {
-	last := buf[n-1]
-	for done := 0; done < n; {
-		m, errno := recv(fd, buf[done:n], 0)
-		if errno != 0 {
-			return errno
+// take puts n new bytes into buf[1:n+1] and leaves the last of them in the
+// socket; buf[0] is for the one that had been left there. Few are looked at and
+// then read, which copies them twice; of many, those behind a first glance are
+// only read.
+func take(fd uintptr, buf *[bufferSize + 1]byte) (n int, errno syscall.Errno) {
+	n, errno = recv(fd, buf[1:1+glance], unix.MSG_PEEK)
+	if errno != 0 || n == 0 {
+		return 0, errno
+	}
+	want := n
+	if n == glance {
+		queued, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+		if err != nil {
+			return 0, unix.EIO
 		}
-		if m == 0 {
-			return unix.ECONNRESET // cannot be: the bytes were there
+		want = min(queued-1, bufferSize)
+	}
+	done := 0
+	for done < n {
+		m, errno := recv(fd, buf[done:want], 0)
+		if errno != 0 || m == 0 {
+			return 0, unix.EIO // cannot be: the bytes were there
 		}
 		done += m
 	}
-	buf[n] = last
-	return 0
+	if done > n {
+		n = done
+		_, errno = recv(fd, buf[n:n+1], unix.MSG_PEEK)
+	}
+	return n, errno
 }
 
 // recv is recvfrom without the sender's address, and without a wait.

@@ -46,7 +46,7 @@ var calls = map[string]func(){
 	"map a file":    func() { unix.Mmap(0, 0, 4096, unix.PROT_READ, unix.MAP_PRIVATE) },
 	"mprotect":      func() { unix.Mprotect(make([]byte, 4096), unix.PROT_READ) },
 	"setsockopt":    func() { unix.SetsockoptInt(0, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 1) },
-	"ioctl":         func() { unix.IoctlGetInt(0, unix.TIOCINQ) },
+	"ioctl":         func() { unix.IoctlGetInt(0, unix.TIOCOUTQ) },
 	"dumpable":      func() { unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0) },
 	"prlimit":       func() { unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, nil) },
 }
