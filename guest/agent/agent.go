@@ -176,6 +176,7 @@ func (a *Agent) status() agentapi.Status {
 // it can, so that an image holds neither.
 func (a *Agent) quiesce(caller net.Conn) {
 	a.conns.closeAll(caller)
+	runtime.GC() // the first empties the pools of buffers only by half
 	debug.FreeOSMemory()
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"crypto/subtle"
 	"encoding/json"
+	"math"
 	"net/http"
 
 	"cubesandbox/guest/envdpb/filesystem/filesystemconnect"
@@ -21,14 +22,19 @@ const unauthorized = "unauthorized access, please provide a valid access token o
 
 // envd is E2B's interface for users.
 func (a *Agent) envd() http.Handler {
-	limit := connect.WithReadMaxBytes(maxMessage)
+	options := connect.WithHandlerOptions(
+		connect.WithReadMaxBytes(maxMessage),
+		// Compressing costs the sandbox more than the network saves: megabytes of
+		// memory for each stream, and most of the time of a flood of output.
+		connect.WithCompressMinBytes(math.MaxInt),
+	)
 	mux := http.NewServeMux()
-	path, handler := processconnect.NewProcessHandler(&process.Service{Table: a.table}, limit)
+	path, handler := processconnect.NewProcessHandler(&process.Service{Table: a.table}, options)
 	mux.Handle(path, a.authorized(process.Batched(handler)))
 	path, handler = filesystemconnect.NewFilesystemHandler(&filesystem.Service{
 		Runner: a.files,
 		User:   func(h http.Header) string { return process.RequestUser(h, a.table.User()) },
-	}, limit)
+	}, options)
 	mux.Handle(path, a.authorized(handler))
 	mux.Handle("/files", &filesystem.Files{Runner: a.files, Token: a.currentToken, DefaultUser: a.table.User})
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })

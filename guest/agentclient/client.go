@@ -52,7 +52,10 @@ func New(dial Dialer, token string) *Client {
 		ForceAttemptHTTP2:      false,
 	}
 	hc := &http.Client{Transport: c, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	opts := []connect.ClientOption{connect.WithReadMaxBytes(maxMessage), connect.WithSendMaxBytes(maxMessage)}
+	opts := []connect.ClientOption{
+		connect.WithReadMaxBytes(maxMessage), connect.WithSendMaxBytes(maxMessage),
+		connect.WithAcceptCompression("gzip", nil, nil), // none
+	}
 	c.Process = processconnect.NewProcessClient(hc, envdURL, opts...)
 	c.Files = filesystemconnect.NewFilesystemClient(hc, envdURL, opts...)
 	return c
