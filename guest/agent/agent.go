@@ -35,6 +35,7 @@ var Version = "dev"
 const (
 	heapPercent = 50
 	heapLimit   = 32 << 20 // bytes
+	heapSmall   = 4 << 20  // bytes
 )
 
 // keepsTmp keeps gVisor from mounting memory over /tmp; the template has it.
@@ -172,10 +173,15 @@ func (a *Agent) status() agentapi.Status {
 	return agentapi.Status{Generation: generation, Processes: a.table.Running(), MemoryBytes: a.memory.used()}
 }
 
-// quiesce closes every connection but the caller's and gives back what memory
-// it can, so that an image holds neither.
+// quiesce closes every connection but the caller's and gives back the memory of
+// past requests, so that an image holds neither.
 func (a *Agent) quiesce(caller net.Conn) {
 	a.conns.closeAll(caller)
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapInuse < heapSmall && m.HeapAlloc < m.NextGC/2 {
+		return // a collection would touch more pages than it frees, and is not due in every copy
+	}
 	runtime.GC() // the first empties the pools of buffers only by half
 	debug.FreeOSMemory()
 }
