@@ -73,8 +73,9 @@ func sh(t *testing.T, id cube.SandboxID, command string) string {
 type line struct {
 	t *testing.T
 	net.Conn
-	r *bufio.Reader
-	n int
+	r        *bufio.Reader
+	n        int
+	patience time.Duration // how long a line may take
 }
 
 func connect(t *testing.T, id cube.SandboxID) *line {
@@ -82,16 +83,16 @@ func connect(t *testing.T, id cube.SandboxID) *line {
 	c, err := l.Engine.Dial(t.Context(), id, 0, lab.EchoPort)
 	noError(t, err, "dial")
 	t.Cleanup(func() { c.Close() })
-	ln := &line{t: t, Conn: c, r: bufio.NewReader(c)}
+	ln := &line{t: t, Conn: c, r: bufio.NewReader(c), patience: time.Second}
 	ln.works()
 	return ln
 }
 
-// say sends a line and wants it back within a second.
+// say sends a line and wants it back in time.
 func (ln *line) say() error {
 	ln.n++
 	want := fmt.Sprintf("%d %s\n", ln.n, strings.Repeat("x", 1000))
-	if err := ln.SetDeadline(time.Now().Add(time.Second)); err != nil {
+	if err := ln.SetDeadline(time.Now().Add(ln.patience)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(ln, want); err != nil {
