@@ -113,6 +113,19 @@ func TestAFullDiskGivesENOSPCInsideAndRoomWhenSomethingIsRemoved(t *testing.T) {
 	})
 }
 
+func TestAFullHostDiskGivesENOSPCInsideAndEndsNothing(t *testing.T) {
+	alone(t, func(id cube.SandboxID, _ <-chan cube.Event) {
+		undo := l.FillDisk(t)
+		out := sh(t, id, "dd if=/dev/zero of=/root/big bs=1M count=20 2>&1 || true")
+		undo()
+		if !strings.Contains(out, "No space left on device") {
+			t.Errorf("got %q, want no space left on device", out)
+		}
+		sh(t, id, "dd if=/dev/zero of=/root/big bs=1M count=20 2>&1")
+		runs(t, id, 1)
+	})
+}
+
 func TestTheGuestSeesItsOwnSize(t *testing.T) {
 	l.Guard(t)
 	id := small(t, func(l *cube.Limits) { l.MemoryMiB, l.CPUs, l.DiskMiB = 300, 1, 500 })

@@ -23,7 +23,8 @@ func TestGVisorKeepsTheContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := l.Take(context.Background()); err == nil {
+		err := l.Take(context.Background())
+		if err == nil {
 			err = l.Shutdown(context.Background())
 		}
 		if err != nil {

@@ -45,6 +45,10 @@ func Open(ctx context.Context, o Options) (*Session, error) {
 	if os.Geteuid() != 0 {
 		return nil, ErrNotRoot
 	}
+	// Sentries, which run as nobody, pass through it and what is above it.
+	if err := os.MkdirAll(o.StateDir, 0o711); err != nil {
+		return nil, err
+	}
 	images, err := image.Open(o.StateDir)
 	if err != nil {
 		return nil, err
