@@ -51,6 +51,7 @@ type Agent struct {
 	conns  *connections
 
 	mu         sync.Mutex // guards all below
+	sandbox    string
 	generation uint64
 	token      string
 }
@@ -149,7 +150,11 @@ func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) error {
 	a.memory.setLimit(c.MemoryBytes)
 	a.table.SetEnv(c.Env)
 	a.token = c.AccessToken
-	a.generation = c.Generation
+	if down := time.Duration(c.TimeUnixNano - c.SavedUnixNano); c.SavedUnixNano > 0 && down > 0 &&
+		(c.SandboxID != a.sandbox || c.Generation != a.generation) { // told twice, it counts once
+		a.table.Shift(down)
+	}
+	a.sandbox, a.generation = c.SandboxID, c.Generation
 	a.conns.begin(caller)
 	return nil
 }

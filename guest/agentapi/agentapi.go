@@ -65,6 +65,10 @@ type Configure struct {
 	AccessToken string `json:"accessToken,omitempty"`
 	// TimeUnixNano is the server's clock.
 	TimeUnixNano int64 `json:"timeUnixNano"`
+	// SavedUnixNano is when, by the server's clock, the image was saved that this
+	// life was restored from; 0 after a cold boot. The time between does not count
+	// towards the deadlines of processes.
+	SavedUnixNano int64 `json:"savedUnixNano,omitempty"`
 	// MemoryBytes and Pids are the limits of the users' processes.
 	MemoryBytes int64 `json:"memoryBytes"`
 	Pids        int64 `json:"pids"`

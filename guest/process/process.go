@@ -35,8 +35,9 @@ type Process struct {
 	stdin    *os.File      // nil when it has none
 	terminal *os.File      // nil when it has none
 
-	oom     atomic.Bool // killed for want of memory, it or a descendant
-	expired atomic.Bool // killed at its deadline
+	deadline deadline
+	oom      atomic.Bool // killed for want of memory, it or a descendant
+	expired  atomic.Bool // killed at its deadline
 
 	done chan struct{} // closed when end is set
 	end  *process.ProcessEvent_EndEvent
@@ -127,13 +128,11 @@ func startError(err error) error {
 
 // follow owns a process from start to end.
 func (t *Table) follow(p *Process, outputs []source, deadline time.Time) {
-	if !deadline.IsZero() {
-		timer := time.AfterFunc(time.Until(deadline), func() {
-			p.expired.Store(true)
-			p.kill()
-		})
-		defer timer.Stop()
-	}
+	p.deadline.arm(deadline, func() {
+		p.expired.Store(true)
+		p.kill()
+	})
+	defer p.deadline.stop()
 	drained := make(chan struct{}, len(outputs))
 	for _, s := range outputs {
 		go s.pump(p.out, drained)
