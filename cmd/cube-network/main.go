@@ -16,7 +16,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
+	"golang.org/x/sys/unix"
 	gvisor "gvisor.dev/gvisor/pkg/log"
 
 	"cubesandbox/network/confine"
@@ -24,6 +26,12 @@ import (
 )
 
 const listenerFD = 3
+
+// The name under which it is listed: after being executed by descriptor that is a
+// number. It is the main thread's, on which init runs.
+func init() {
+	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&[]byte("cube-network\x00")[0])), 0, 0, 0)
+}
 
 func main() {
 	uid := flag.Int("uid", 64902, "user id to run as; nothing else on the machine may use it")
@@ -62,14 +70,14 @@ func run(log *slog.Logger, uid, gid int, allow string, procs int) error {
 	if err != nil {
 		return fmt.Errorf("descriptor %d: %w; it must be a listening unix socket", listenerFD, err)
 	}
-	unix, ok := l.(*net.UnixListener)
+	ul, ok := l.(*net.UnixListener)
 	if !ok {
 		return fmt.Errorf("descriptor %d: got a %s listener; want a unix socket", listenerFD, l.Addr().Network())
 	}
 	if err := confine.Seal(); err != nil {
 		return err
 	}
-	return serve(log, service.New(log, file, uids), unix, term)
+	return serve(log, service.New(log, file, uids), ul, term)
 }
 
 func serve(log *slog.Logger, s *service.Service, l *net.UnixListener, term <-chan os.Signal) error {

@@ -299,14 +299,14 @@ func TestLoadUnderTheFilter(t *testing.T) {
 	p := start(t, l)
 	c := client(t, path)
 	var wg sync.WaitGroup
-	for range 10 {
+	for range 5 {
 		g, nic := networktest.NewGuest(t)
 		echo(t, g, 80)
 		life := networktest.NewLife()
 		if err := c.Plug(ctx, life, nic); err != nil {
 			t.Fatal(err)
 		}
-		for i := range 10 {
+		for i := range 8 {
 			wg.Go(func() {
 				for n := range 20 {
 					conn, err := c.Dial(ctx, api.Dial{Life: life, Port: 80, Via: api.ViaDirect, TimeoutMS: 30_000})

@@ -50,6 +50,7 @@ func (l *Life) Dial(ctx context.Context, t Target) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer l.wg.Done()
 	client, err := l.dial(ctx, t, bufferFor(n))
 	if err != nil {
 		l.release()
@@ -59,16 +60,18 @@ func (l *Life) Dial(ctx context.Context, t Target) (*os.File, error) {
 }
 
 // bufferFor says how large, in bytes, each of the two buffers of the n-th
-// connection to a guest is: a few get all that the link can make use of, and 1,024
-// whose readers sleep still hold no more than 170 MB each way.
+// connection to a guest is. One stream needs no more than the first figure; what
+// 32 may have under way at once is little more than the NIC holds, because what
+// the guest's kernel sends beyond that is lost; and 1,024 whose readers sleep
+// still hold less than 150 MB each way.
 func bufferFor(n int) int64 {
 	switch {
 	case n <= 4:
 		return maxBuffer
 	case n <= 32:
-		return 1 << 20
+		return maxBuffer / 4
 	}
-	return 128 << 10
+	return defaultBuffer
 }
 
 func (l *Life) dial(ctx context.Context, t Target, buffer int64) (*os.File, error) {

@@ -27,7 +27,7 @@ type Life struct {
 
 	ctx context.Context // ends, with the reason, when nothing can be dialed any more
 	end context.CancelCauseFunc
-	wg  sync.WaitGroup // reader, name server, connections
+	wg  sync.WaitGroup // reader, name server, connections, and dials under way
 
 	mu    sync.Mutex // guards the following
 	conns map[*conn]struct{}
@@ -110,7 +110,8 @@ func (l *Life) Stats() api.Stats {
 	}
 }
 
-// admit takes a place for a connection and returns how many there are now.
+// admit takes a place for a connection and returns how many are taken now. The
+// caller says l.wg.Done when its dial has ended.
 func (l *Life) admit() (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,6 +122,7 @@ func (l *Life) admit() (int, error) {
 		return 0, ErrLimit
 	}
 	l.taken++
+	l.wg.Add(1)
 	return l.taken, nil
 }
 

@@ -24,9 +24,10 @@ const (
 	// this link arrives late or twice, and a new life has a new stack.
 	timeWait = time.Second
 
-	// defaultBuffer, in bytes, is for what the guest opens: name queries over TCP.
+	// Sizes of TCP's buffers, in bytes; the default is what connections have that
+	// the guest opens, which are name queries. See bufferFor.
 	defaultBuffer = 128 << 10
-	maxBuffer     = 4 << 20
+	maxBuffer     = 2 << 20
 )
 
 var (

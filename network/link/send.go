@@ -11,9 +11,9 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// maxHeld bounds, in bytes, what may wait for the guest's socket to have room.
-// Its memory is mostly that of TCP's send buffers, which hold it anyway.
-const maxHeld = 4 << 20
+// maxHeld bounds, in bytes, what may wait for the guest's socket to have room. It
+// costs little: TCP's send buffers hold the same bytes until they are acknowledged.
+const maxHeld = 32 << 20
 
 // WritePackets implements stack.LinkWriter.
 func (e *Endpoint) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
