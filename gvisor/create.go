@@ -149,7 +149,9 @@ func (e *Engine) claimMember(ctx context.Context, m member, spec cube.CreateSpec
 	l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: spec.ID, Generation: spec.Generation, Image: spec.Image, Identity: spec.Identity, Owner: e.owner}
 	err = e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: m.life, Labels: l, Resume: true}, nil, nil)
 	if err == nil {
-		err = e.configureBy(ctx, m.life, m.dial(e), identify(spec.ID, spec.Generation, spec.Identity, m.image.Limits))
+		c := identify(spec.ID, spec.Generation, spec.Identity, m.image.Limits)
+		c.SavedUnixNano = m.frozen.UnixNano()
+		err = e.configureBy(ctx, m.life, m.dial(e), c)
 	}
 	if err != nil {
 		e.endLife(m.leave(), cube.DeathKilled)

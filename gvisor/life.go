@@ -118,6 +118,7 @@ func (e *Engine) restoreLife(ctx context.Context, life string, im cube.Image, fi
 	}
 	loaded := make(chan error, 1)
 	go func() { loaded <- e.keeper.call(ctx, keeperapi.MethodWaitRestore, ref, nil, nil) }()
+	who.SavedUnixNano = im.Created.UnixNano()
 	told := e.configure(ctx, life, who)
 	if err := <-loaded; err != nil {
 		return fmt.Errorf("restore %s: %w", im.ID, err)

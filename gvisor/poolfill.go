@@ -161,6 +161,7 @@ func (p *pools) make(ctx context.Context, j *job) error {
 		m.control, err = p.e.control(life)(ctx, agentapi.ControlPort)
 	}
 	if err == nil {
+		m.frozen = time.Now()
 		err = p.e.freeze(ctx, life)
 	}
 	if err != nil {

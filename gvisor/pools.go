@@ -38,6 +38,7 @@ type member struct {
 	image cube.Image
 	// control is a connection to the agent that was made before it was frozen.
 	control net.Conn
+	frozen  time.Time
 }
 
 // dial gives the connection that is there, or a new one where cube-network was
