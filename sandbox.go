@@ -33,9 +33,10 @@ type Sandbox struct {
 // Limits bound what a sandbox may use. They are fixed when its template is
 // made: memory and CPU count are part of what the guest kernel has been told.
 type Limits struct {
-	// MemoryMiB is what the guest sees as its memory (128 to 1,048,576 MiB). The
-	// host allows 64 MiB more for the files of the guest's kernel and then ends
-	// the sandbox as a whole; inside, the agent acts at 95 %.
+	// MemoryMiB is what the guest sees as its memory (128 to 1,048,576 MiB). At
+	// 95 % of it the agent inside ends the largest process. The host allows 64 MiB
+	// and 384 KiB for each of Pids more, for the guest's kernel, and beyond that
+	// ends the sandbox as a whole.
 	MemoryMiB int64 `json:"memoryMiB"`
 	// CPUs is how many processors the guest sees (1 to 128) and how much CPU
 	// time it may take.

@@ -15,9 +15,16 @@ import (
 	cube "cubesandbox"
 )
 
-// hostSlack is what the host allows a sandbox above its guest's memory, in
-// bytes: the sentry's own.
-const hostSlack = 64 << 20
+// What the host allows a sandbox above its guest's memory, in bytes: the sentry
+// itself, and what it needs for each process inside (its kernel structures and
+// stub: 350 to 400 KiB measured), so that a fork bomb meets the guest's own limit.
+const (
+	sentrySlack  = 64 << 20
+	processSlack = 384 << 10
+)
+
+// hostLimit is the memory limit of a life's cgroup, in bytes.
+func hostLimit(l cube.Limits) int64 { return l.MemoryMiB<<20 + sentrySlack + l.Pids*processSlack }
 
 // hierarchies says where this machine's cgroups are. On a hybrid one limits are
 // in version 1, and the bare version 2 hierarchy is there for cgroup.kill and
@@ -129,7 +136,7 @@ func (g *group) create(l cube.Limits) (err error) {
 			return err
 		}
 	}
-	mem := strconv.FormatInt(l.MemoryMiB<<20+hostSlack, 10)
+	mem := strconv.FormatInt(hostLimit(l), 10)
 	// gVisor's threads and stubs count here too, and a sentry that cannot make a
 	// thread crashes: this bounds a runaway sentry, not the guest.
 	pids := strconv.FormatInt(10*l.Pids+4096, 10)

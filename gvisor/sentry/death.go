@@ -46,7 +46,7 @@ func (l *life) death(known bool, ws unix.WaitStatus) cube.Death {
 		d.Reason = ending
 	case l.group.oomKills() > 0:
 		d.Reason = cube.DeathOOM
-		d.Detail = fmt.Sprintf("the host's limit of %d MiB was reached", l.rec.Limits.MemoryMiB+hostSlack>>20)
+		d.Detail = fmt.Sprintf("the host's limit of %d MiB was reached", hostLimit(l.rec.Limits)>>20)
 	case !known:
 		d.Reason = cube.DeathUnknown
 		d.Detail = "it ended while another keeper was its parent"
