@@ -2,9 +2,9 @@ package life
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"io"
-	"math/rand"
 	"net"
 	"sync"
 	"syscall"
