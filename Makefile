@@ -66,10 +66,12 @@ boxes: build template
 
 check: test ## make test and every short form; what CI runs
 	@mkdir -p .cache/results
+	@echo "==> demo"
+	@bin/cube demo --json >.cache/results/demo.json
 	@echo "==> probe, 3 rounds"
 	@bin/cube probe --engine --rounds 3 --json >.cache/results/probe.json
 	@echo "==> bench, short form"
-	@bin/cube bench --short --json >.cache/results/bench.json
+	@bin/cube bench --short --baseline --json >.cache/results/bench.json
 	@$(MAKE) --no-print-directory conformance
 
 soak: build template ## the long forms

@@ -87,7 +87,7 @@ not json
 `)
 	put(t, dir, "soak.json", `{"Action":"fail","Package":"cubesandbox/p","Test":"TestB"}`)
 	put(t, dir, "probe.json", `{"result":"PASS"}`)
-	put(t, dir, "bench.json", `{"rows":[{"name":"rollback","p50_ms":90.5},{"name":"idle.overhead_mb","value":25}]}`)
+	put(t, dir, "bench.json", `{"rows":[{"name":"rollback","p50_ms":90.5,"cpu_ms":40},{"name":"pause","p50_ms":100,"cpu_ms":50},{"name":"idle.overhead_mb","value":25}]}`)
 	results, err := ReadResults(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,8 @@ not json
 		{"p:TestA", Passed}, {"p:TestA,p:TestB", Failed}, {"p:TestA,p:TestC", NotRun}, {".:TestRoot", Passed},
 		{"run:probe", Passed}, {"run:bench", Passed}, {"p:TestC,p:TestB", Failed},
 		{"figure:rollback<=90.5", Passed}, {"figure:rollback<=90", Missed}, {"figure:idle.overhead_mb<=24", Missed},
-		{"figure:pause<=9", NotRun}, {"figure:rollback<=90,p:TestC", NotRun}, {"p:TestA,figure:rollback<=90", Missed},
+		{"figure:rollback<=0.91*pause", Passed}, {"figure:rollback:cpu<=0.75*pause:cpu", Missed}, {"figure:rollback<=2*resume", NotRun},
+		{"figure:resume<=9", NotRun}, {"figure:rollback<=90,p:TestC", NotRun}, {"p:TestA,figure:rollback<=90", Missed},
 	} {
 		if got := results.Of(Row{Evidence: strings.Split(test.evidence, ",")}); got != test.want {
 			t.Errorf("%s: got %s, want %s", test.evidence, got, test.want)
