@@ -37,7 +37,7 @@ func main() {
 	uid := flag.Int("uid", 64902, "user id to run as; nothing else on the machine may use it")
 	gid := flag.Int("gid", 64902, "group id to run as")
 	allow := flag.String("allow-uids", "", "user ids, besides 0, whose processes may connect; with commas")
-	procs := flag.Int("procs", min(4, runtime.NumCPU()), "processors to use; each costs every sandbox 4 KB")
+	procs := flag.Int("procs", max(2, min(4, runtime.NumCPU())), "processors to use; with one, a guest that floods slows the others down")
 	flag.Parse()
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	if err := run(log, *uid, *gid, *allow, *procs); err != nil {

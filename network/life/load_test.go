@@ -4,9 +4,11 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 )
 
@@ -59,4 +61,32 @@ func exchange(t *testing.T, c interface {
 	}
 	wg.Wait()
 	c.Close()
+}
+
+func TestFloodingGuestDoesNotSilenceOthers(t *testing.T) {
+	_, bad := plugged(t)
+	l, good := plugged(t)
+	client, server := connected(t, l, good)
+	var wg sync.WaitGroup
+	wg.Go(func() { io.Copy(server, server) })
+	var enough atomic.Bool
+	wg.Go(func() {
+		frame := make([]byte, 64) // not even an address is right
+		for !enough.Load() {
+			unix.Write(bad.FD, frame)
+		}
+	})
+	client.SetDeadline(time.Now().Add(20 * time.Second))
+	b := []byte{1}
+	for i := range 200 {
+		client.Write(b)
+		if _, err := io.ReadFull(client, b); err != nil {
+			t.Errorf("round trip %d of 200 in 20 s: %v", i, err)
+			break
+		}
+	}
+	enough.Store(true)
+	client.Close()
+	server.Close()
+	wg.Wait()
 }

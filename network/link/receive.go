@@ -3,7 +3,6 @@ package link
 import (
 	"errors"
 	"os"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,8 +17,10 @@ var ErrGone = errors.New("the guest's end of the NIC is closed")
 const (
 	// small frames are copied, so that their memory is not that of large ones.
 	small = 16 << 10
-	// turn is how many frames a NIC may have read before others get their turn.
-	turn = 64
+	// turn is how many frames a NIC may have read before others get their turn,
+	// which lasts for pause.
+	turn  = 64
+	pause = 50 * time.Microsecond
 )
 
 // Serve reads frames until Stop (nil) or until the guest's end is closed
@@ -68,7 +69,10 @@ func (r *reader) drain(fd int) bool {
 		}
 		r.frame(size)
 		if n%turn == 0 {
-			runtime.Gosched()
+			// waits for nothing: a guest that floods must not keep the others from
+			// being heard. Runtime.Gosched would: Go asks for news of descriptors only
+			// when no goroutine can run.
+			time.Sleep(pause)
 		}
 	}
 	return true
