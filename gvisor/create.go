@@ -150,14 +150,20 @@ func (e *Engine) claimMember(ctx context.Context, m member, spec cube.CreateSpec
 	err = e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: m.life, Labels: l, Resume: true}, nil, nil)
 	if err == nil {
 		c := identify(spec.ID, spec.Generation, spec.Identity, m.image.Limits)
-		c.SavedUnixNano = m.frozen.UnixNano()
+		c.SavedUnixNano, c.SameLife = m.frozen.UnixNano(), true
 		err = e.configureBy(ctx, m.life, m.dial(e), c)
 	}
 	if err != nil {
 		e.endLife(m.leave(), cube.DeathKilled)
 		return cube.Sandbox{}, err
 	}
-	return e.install(ctx, m.life, l, cost(m.image.PagesBytes))
+	sb, err := e.install(ctx, m.life, l, cost(m.image.PagesBytes))
+	if err == nil {
+		e.lend(sb.ID, m.life, m.envd)
+	} else {
+		m.envd.Close()
+	}
+	return sb, err
 }
 
 // install makes a life the current one of a sandbox that is new. After a failure

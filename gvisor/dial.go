@@ -29,6 +29,9 @@ func (e *Engine) Dial(ctx context.Context, id cube.SandboxID, gen cube.Generatio
 	}
 	d := api.Dial{Life: life, Port: port, Via: api.ViaAuto}
 	if port == agentapi.EnvdPort {
+		if c := s.takeSpare(life); c != nil {
+			return c, nil
+		}
 		d.Via = api.ViaDirect
 	}
 	conn, err := e.net.Dial(ctx, d)
@@ -36,6 +39,35 @@ func (e *Engine) Dial(ctx context.Context, id cube.SandboxID, gen cube.Generatio
 		return nil, fmt.Errorf("dial port %d of %s: %w", port, id, err)
 	}
 	return conn, nil
+}
+
+// lend gives the first who dials envd a connection that is there already.
+func (e *Engine) lend(id cube.SandboxID, life string, c net.Conn) {
+	s, err := e.find(id)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.life == life && !s.gone && s.info.State != cube.StateDead {
+			s.spare = c
+			return
+		}
+	}
+	c.Close() // it was quick to go
+}
+
+// takeSpare returns the connection that was lent, if it still stands.
+func (s *sandbox) takeSpare(life string) net.Conn {
+	s.mu.Lock()
+	c := s.spare
+	if c != nil && s.life == life {
+		s.spare = nil
+	}
+	s.mu.Unlock()
+	if c == nil || connected(c) {
+		return c
+	}
+	c.Close()
+	return nil
 }
 
 func isRefused(err error) bool { return errors.Is(err, cube.ErrRefused) }

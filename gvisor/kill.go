@@ -51,6 +51,7 @@ func (e *Engine) died(l keeperapi.Life) {
 	if !expected {
 		s.info.State = cube.StateDead
 		s.info.Death = l.Death
+		s.dropSpare()
 	}
 	gen := s.info.Generation
 	s.mu.Unlock()

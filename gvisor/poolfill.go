@@ -106,6 +106,15 @@ func (p *pools) fillOne() bool {
 	return err == nil
 }
 
+// connect makes the connections that whoever claims the member will use.
+func (m *member) connect(ctx context.Context, e *Engine) (err error) {
+	if m.control, err = e.control(m.life)(ctx, agentapi.ControlPort); err != nil {
+		return err
+	}
+	m.envd, err = e.net.Dial(ctx, api.Dial{Life: m.life, Port: agentapi.EnvdPort, Via: api.ViaDirect})
+	return err
+}
+
 // nobodyID is who a member is until it is claimed.
 const nobodyID cube.SandboxID = "00000000000000000000000000000000"
 
@@ -158,13 +167,14 @@ func (p *pools) make(ctx context.Context, j *job) error {
 	err = p.e.restoreLife(ctx, life, f.Image, f.Files, nobody)
 	if err == nil {
 		p.e.warm(ctx, life, nobody.AccessToken)
-		m.control, err = p.e.control(life)(ctx, agentapi.ControlPort)
+		err = m.connect(ctx, p.e)
 	}
 	if err == nil {
 		m.frozen = time.Now()
 		err = p.e.freeze(ctx, life)
 	}
 	if err != nil {
+		m.disconnect()
 		p.e.endLife(life, cube.DeathKilled)
 		return err
 	}

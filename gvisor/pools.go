@@ -36,9 +36,10 @@ type pools struct {
 type member struct {
 	life  string
 	image cube.Image
-	// control is a connection to the agent that was made before it was frozen.
-	control net.Conn
-	frozen  time.Time
+	// control and envd are connections to the agent's two ports that were made
+	// before it was frozen.
+	control, envd net.Conn
+	frozen        time.Time
 }
 
 // dial gives the connection that is there, or a new one where cube-network was
@@ -68,9 +69,17 @@ func connected(c net.Conn) bool {
 	return err == nil && quiet
 }
 
+func (m member) disconnect() {
+	for _, c := range []net.Conn{m.control, m.envd} {
+		if c != nil {
+			c.Close()
+		}
+	}
+}
+
 // leave takes a member's life, which is to be ended.
 func (m member) leave() string {
-	m.control.Close()
+	m.disconnect()
 	return m.life
 }
 
@@ -196,7 +205,7 @@ func (p *pools) lost(life string) {
 	for id, ms := range p.restored {
 		for i, m := range ms {
 			if m.life == life {
-				m.control.Close()
+				m.disconnect()
 				p.restored[id] = append(ms[:i:i], ms[i+1:]...)
 				found = true
 			}

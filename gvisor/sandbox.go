@@ -3,6 +3,7 @@ package gvisor
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ type sandbox struct {
 	identity cube.Identity
 	gone     bool               // killed; whoever still holds the pointer must let go
 	cost     int64              // what admission was asked for, in bytes
+	spare    net.Conn           // a connection to envd that nobody has used yet, or nil
 	stop     context.CancelFunc // ends following the agent's events
 }
 
@@ -38,6 +40,7 @@ func newSandbox(l keeperapi.Life) *sandbox {
 func (s *sandbox) adopt(l keeperapi.Life) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.dropSpare()
 	s.life, s.rootfs, s.agent, s.identity = l.Life, l.Rootfs, l.Agent, l.Labels.Identity
 	s.info = cube.Sandbox{
 		ID: l.Labels.Sandbox, Generation: l.Labels.Generation, State: cube.StateRunning,
@@ -45,6 +48,14 @@ func (s *sandbox) adopt(l keeperapi.Life) {
 	}
 	if l.State == keeperapi.StateDead {
 		s.info.State = cube.StateDead
+	}
+}
+
+// dropSpare is called with mu held.
+func (s *sandbox) dropSpare() {
+	if s.spare != nil {
+		s.spare.Close()
+		s.spare = nil
 	}
 }
 
@@ -153,6 +164,7 @@ func (e *Engine) remove(s *sandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = true
+	s.dropSpare()
 	if s.stop != nil {
 		s.stop()
 	}

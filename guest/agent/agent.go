@@ -97,19 +97,15 @@ func (a *Agent) serve() error {
 		if err != nil {
 			return err
 		}
-		patience := 30 * time.Second
-		if port == agentapi.ControlPort {
-			// The server connects to a sandbox before it freezes it for a pool, and
-			// asks when somebody has claimed it: that may be days later.
-			patience = 0
-		}
+		// There is no time limit for a request's head: the server connects to a
+		// sandbox before it freezes it for a pool, and asks when somebody has claimed
+		// it, which may be days later. Connections are limited by number.
 		srv := &http.Server{
-			Handler:           handler,
-			ReadHeaderTimeout: patience,
-			IdleTimeout:       640 * time.Second,
-			MaxHeaderBytes:    64 << 10,
-			ConnContext:       connContext,
-			ErrorLog:          quiet,
+			Handler:        handler,
+			IdleTimeout:    640 * time.Second,
+			MaxHeaderBytes: 64 << 10,
+			ConnContext:    connContext,
+			ErrorLog:       quiet,
 		}
 		go func() {
 			failed <- fmt.Errorf("serve port %d: %w", port, srv.Serve(&tracked{l, a.conns, port == agentapi.ControlPort}))
@@ -157,7 +153,9 @@ func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) error {
 		a.table.Shift(down)
 	}
 	a.sandbox, a.generation = c.SandboxID, c.Generation
-	a.conns.begin(caller)
+	if !c.SameLife {
+		a.conns.begin(caller)
+	}
 	return nil
 }
 

@@ -8,7 +8,7 @@
 //   - ControlPort: HTTP/1.1 for the server alone. The agent answers only
 //     connections whose remote address is Gateway, which nothing inside can have.
 //     POST /v1/configure (Configure → Configured): begins a generation. Connections
-//     of an earlier one are closed, those of the caller excepted.
+//     of an earlier one are closed, that of the caller excepted.
 //     POST /v1/dial?port=N with "Upgrade: cube-dial": connects to 127.0.0.1:N, then
 //     [::1]:N, answers 101, and the connection is then that byte stream; half-closes
 //     are carried over. 502 with a text when the port is closed.
@@ -69,6 +69,9 @@ type Configure struct {
 	// life was restored from; 0 after a cold boot. The time between does not count
 	// towards the deadlines of processes.
 	SavedUnixNano int64 `json:"savedUnixNano,omitempty"`
+	// SameLife: no restore lies between this message and the connections that are
+	// open, which therefore stay. The server made them before it froze the sandbox.
+	SameLife bool `json:"sameLife,omitempty"`
 	// MemoryBytes and Pids are the limits of the users' processes.
 	MemoryBytes int64 `json:"memoryBytes"`
 	Pids        int64 `json:"pids"`
