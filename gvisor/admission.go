@@ -39,7 +39,9 @@ func (a *admission) reserve(e *Engine, bytes int64) (done func(), err error) {
 	if done, err = a.try(e, bytes); err == nil {
 		return done, nil
 	}
-	if e.pools.giveUp(bytes - a.free(e)) {
+	// Members of pools are not ended in vain.
+	lacking := bytes - a.free(e)
+	if lacking <= e.pools.taken() && e.pools.giveUp(lacking) {
 		return a.try(e, bytes)
 	}
 	return nil, err
@@ -62,10 +64,11 @@ func (a *admission) try(e *Engine, bytes int64) (func(), error) {
 	}, nil
 }
 
+// free is what could be promised, in bytes; below 0 where too much has been.
 func (a *admission) free(e *Engine) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return max(0, a.available(e)-a.promised)
+	return a.available(e) - a.promised
 }
 
 func (a *admission) available(e *Engine) int64 {

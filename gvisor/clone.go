@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	cube "cubesandbox"
@@ -11,6 +12,11 @@ import (
 
 // Clone implements cube.Engine.
 func (e *Engine) Clone(ctx context.Context, id cube.SandboxID, specs []cube.CreateSpec) ([]cube.Sandbox, error) {
+	ctx, end, err := e.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	if len(specs) == 0 {
 		return nil, fmt.Errorf("clone %s: no clones asked for: %w", id, cube.ErrInvalid)
 	}
@@ -21,6 +27,7 @@ func (e *Engine) Clone(ctx context.Context, id cube.SandboxID, specs []cube.Crea
 		}
 		defer release()
 	}
+	specs = slices.Clone(specs) // they are completed below
 	src, done, err := e.cloneSource(ctx, id, len(specs))
 	if err != nil {
 		return nil, fmt.Errorf("clone %s: %w", id, err)
@@ -58,38 +65,61 @@ func (e *Engine) cloneSource(ctx context.Context, id cube.SandboxID, n int) (_ s
 	return src, done, nil
 }
 
-// createAll makes all sandboxes or none.
+// createAll makes all sandboxes or none. They are pending until every one is
+// there: what a crash leaves before that is ended by the next engine.
 func (e *Engine) createAll(ctx context.Context, specs []cube.CreateSpec, src source) ([]cube.Sandbox, error) {
+	lives, err := e.newLives(ctx, specs, src)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]cube.Sandbox, len(specs))
+	for i, spec := range specs {
+		if out[i], err = e.install(context.WithoutCancel(ctx), lives[i], pendingLabels(spec), cost(src.image.PagesBytes)); err != nil {
+			for j := range i {
+				e.kill(context.WithoutCancel(ctx), specs[j].ID)
+			}
+			for _, life := range lives[i+1:] {
+				e.bury(life)
+			}
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// newLives restores one life for each spec, or none.
+func (e *Engine) newLives(ctx context.Context, specs []cube.CreateSpec, src source) ([]string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	out := make([]cube.Sandbox, len(specs))
+	lives := make([]string, len(specs))
 	errs := make([]error, len(specs))
 	// Twice the processors: one sentry boots while another restores.
 	slots := make(chan struct{}, 2*cap(e.restores))
 	var wg sync.WaitGroup
-	for i, spec := range specs {
+	for i := range specs {
+		specs[i].Generation, specs[i].Image = max(1, specs[i].Generation), ""
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
 			if errs[i] = ctx.Err(); errs[i] != nil {
 				return
 			}
-			spec.Generation, spec.Image = max(1, spec.Generation), ""
-			if out[i], errs[i] = e.createFrom(ctx, spec, src); errs[i] != nil {
+			if lives[i], errs[i] = e.newLife(ctx, src, pendingLabels(specs[i])); errs[i] != nil {
+				errs[i] = fmt.Errorf("create %s: %w", specs[i].ID, errs[i])
 				cancel()
 			}
 		})
 	}
 	wg.Wait()
 	if err := first(errs); err != nil {
-		for i := range out {
+		for i, life := range lives {
 			if errs[i] == nil {
-				e.Kill(context.Background(), specs[i].ID)
+				e.bury(life)
 			}
 		}
 		return nil, err
 	}
-	return out, nil
+	return lives, nil
 }
 
 // first is the error that came first, not the cancellations that it caused.

@@ -15,6 +15,11 @@ const bootTime = 60 * time.Second
 
 // Boot implements cube.Engine.
 func (e *Engine) Boot(ctx context.Context, spec cube.BootSpec) (_ cube.Sandbox, err error) {
+	ctx, end, err := e.begin(ctx)
+	if err != nil {
+		return cube.Sandbox{}, err
+	}
+	defer end()
 	release, err := e.claimID(spec.ID)
 	if err != nil {
 		return cube.Sandbox{}, err
@@ -47,6 +52,7 @@ func (e *Engine) Boot(ctx context.Context, spec cube.BootSpec) (_ cube.Sandbox, 
 
 // configureBooting waits for an agent that is only starting.
 func (e *Engine) configureBooting(ctx context.Context, life string, c agentapi.Configure) error {
+	asked := ctx
 	ctx, cancel := context.WithTimeout(ctx, bootTime)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -59,6 +65,9 @@ func (e *Engine) configureBooting(ctx context.Context, life string, c agentapi.C
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
+			if asked.Err() != nil {
+				return asked.Err()
+			}
 			return fmt.Errorf("the agent does not listen after %v: %w: %w", bootTime, cube.ErrAgent, err)
 		}
 	}
@@ -66,6 +75,11 @@ func (e *Engine) configureBooting(ctx context.Context, life string, c agentapi.C
 
 // Create implements cube.Engine.
 func (e *Engine) Create(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox, error) {
+	ctx, end, err := e.begin(ctx)
+	if err != nil {
+		return cube.Sandbox{}, err
+	}
+	defer end()
 	spec.Generation = max(1, spec.Generation)
 	release, err := e.claimID(spec.ID)
 	if err != nil {
@@ -102,12 +116,17 @@ func (e *Engine) Resume(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox
 
 // createFrom restores a new life and makes it a sandbox.
 func (e *Engine) createFrom(ctx context.Context, spec cube.CreateSpec, src source) (cube.Sandbox, error) {
-	l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: spec.ID, Generation: spec.Generation, Image: spec.Image, Identity: spec.Identity}
+	l := pendingLabels(spec)
 	life, err := e.newLife(ctx, src, l)
 	if err != nil {
 		return cube.Sandbox{}, fmt.Errorf("create %s: %w", spec.ID, err)
 	}
 	return e.install(ctx, life, l, cost(src.image.PagesBytes))
+}
+
+// pendingLabels are those of a sandbox that is being made.
+func pendingLabels(spec cube.CreateSpec) keeperapi.Labels {
+	return keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: spec.ID, Generation: spec.Generation, Image: spec.Image, Identity: spec.Identity}
 }
 
 // newLife gives a restored, configured life that nobody knows yet. After a
@@ -146,7 +165,8 @@ func (e *Engine) bootedLife(ctx context.Context, sh shape, l keeperapi.Labels) (
 // claimMember makes a restored, frozen member of a pool a sandbox. That it is
 // claimed is on record before it moves.
 func (e *Engine) claimMember(ctx context.Context, m member, spec cube.CreateSpec) (_ cube.Sandbox, err error) {
-	l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: spec.ID, Generation: spec.Generation, Image: spec.Image, Identity: spec.Identity, Owner: e.owner}
+	l := pendingLabels(spec)
+	l.Owner = e.owner
 	err = e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: m.life, Labels: l, Resume: true}, nil, nil)
 	if err == nil {
 		c := identify(spec.ID, spec.Generation, spec.Identity, m.image.Limits)

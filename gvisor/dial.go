@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	cube "cubesandbox"
 	"cubesandbox/guest/agentapi"
@@ -34,11 +35,33 @@ func (e *Engine) Dial(ctx context.Context, id cube.SandboxID, gen cube.Generatio
 		}
 		d.Via = api.ViaDirect
 	}
-	conn, err := e.net.Dial(ctx, d)
+	conn, err := e.dialLife(ctx, s, d)
 	if err != nil {
 		return nil, fmt.Errorf("dial port %d of %s: %w", port, id, err)
 	}
 	return conn, nil
+}
+
+// dialLife dials, and again when the network process has just been restarted and
+// has not been handed the life yet.
+func (e *Engine) dialLife(ctx context.Context, s *sandbox, d api.Dial) (net.Conn, error) {
+	for deadline := time.Now().Add(2 * time.Second); ; {
+		conn, err := e.net.Dial(ctx, d)
+		if err == nil {
+			return conn, nil
+		}
+		if !errors.Is(err, cube.ErrNotFound) && !errors.Is(err, cube.ErrUnavailable) || time.Now().After(deadline) {
+			return nil, err
+		}
+		if life, info, _ := s.current(); life != d.Life || info.State == cube.StateDead {
+			return nil, err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // lend gives the first who dials envd a connection that is there already.

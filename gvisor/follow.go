@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	cube "cubesandbox"
@@ -24,14 +25,13 @@ func (e *Engine) follow(s *sandbox) {
 	}
 	s.stop = stop
 	life, gen := s.life, s.info.Generation
+	// What happened before the image was made is not news.
+	if n, ok := e.lastEvent.LoadAndDelete(life); ok {
+		s.seen = n.(uint64)
+	}
 	s.mu.Unlock()
-	e.wg.Go(func() {
+	e.background(func() {
 		defer stop()
-		// What happened before the image was made is not news.
-		var after uint64
-		if n, ok := e.lastEvent.LoadAndDelete(life); ok {
-			after = n.(uint64)
-		}
 		retry := time.NewTimer(0)
 		defer retry.Stop()
 		for {
@@ -41,15 +41,33 @@ func (e *Engine) follow(s *sandbox) {
 				return
 			}
 			// The stream ends when cube-network is restarted; it is then taken up again.
-			agentclient.FollowEvents(ctx, e.control(life), after, func(ev agentapi.Event) {
-				after = ev.Number
+			agentclient.FollowEvents(ctx, e.control(life), s.lastSeen(), func(ev agentapi.Event) {
+				s.saw(ev.Number)
 				if kind, ok := eventKinds[ev.Kind]; ok {
-					e.events.send(cube.Event{Kind: kind, Sandbox: s.id, Generation: gen, At: time.Now(), Detail: ev.Detail})
+					e.events.send(cube.Event{Kind: kind, Sandbox: s.id, Generation: gen, At: time.Now(), Detail: oneLine(ev.Detail)})
 				}
 			})
 			retry.Reset(time.Second)
 		}
 	})
+}
+
+func (s *sandbox) lastSeen() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
+}
+
+func (s *sandbox) saw(number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = max(s.seen, number)
+}
+
+// oneLine bounds what an agent says.
+func oneLine(s string) string {
+	s, _, _ = strings.Cut(strings.ToValidUTF8(s, "?"), "\n")
+	return s[:min(len(s), 400)]
 }
 
 // unfollow ends that, and returns at once.

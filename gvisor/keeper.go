@@ -33,12 +33,14 @@ type keeper struct {
 // that is installed now is replaced; its lives run on.
 func openKeeper(ctx context.Context, conf Config, died func(keeperapi.Life)) (*keeper, error) {
 	k := &keeper{conf: conf, died: died}
-	current := uint64(0)
+	var current uint64
+	var installed string
 	if os.Geteuid() == 0 {
 		sentry, err := install(ctx, conf)
 		if err != nil {
 			return nil, err
 		}
+		installed = filepath.Base(filepath.Dir(sentry))
 		if current, err = inode(sentry); err != nil {
 			return nil, err
 		}
@@ -46,7 +48,17 @@ func openKeeper(ctx context.Context, conf Config, died func(keeperapi.Life)) (*k
 	if err := k.hello(ctx); err != nil {
 		return nil, err
 	}
-	if current != 0 && k.info.Inode != current {
+	stay := false
+	if current != 0 && k.info.Engine != installed {
+		// Another version keeps what it runs: its images are not ours.
+		lives, err := k.lives(ctx)
+		if err != nil {
+			k.close()
+			return nil, err
+		}
+		stay = len(lives) > 0
+	}
+	if current != 0 && k.info.Inode != current && !stay {
 		if err := k.call(ctx, keeperapi.MethodLeave, nil, nil, nil); err != nil && !errors.Is(err, cube.ErrUnavailable) {
 			k.close()
 			return nil, fmt.Errorf("replace the keeper: %w", err)
@@ -195,7 +207,10 @@ func (k *keeper) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return launch(ctx, k.conf, sentry)
+	// Whoever asked may have little time; a keeper that takes up many lives needs more.
+	launching, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second)
+	defer cancel()
+	return launch(launching, k.conf, sentry)
 }
 
 // launch executes the keeper, detached from us, and returns when it answers.

@@ -10,6 +10,16 @@ import (
 
 // Kill implements cube.Engine.
 func (e *Engine) Kill(ctx context.Context, id cube.SandboxID) error {
+	ctx, end, err := e.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return e.kill(ctx, id)
+}
+
+// kill is Kill within another verb.
+func (e *Engine) kill(ctx context.Context, id cube.SandboxID) error {
 	s, err := e.find(id)
 	if err != nil {
 		return err
@@ -41,6 +51,9 @@ func (e *Engine) Kill(ctx context.Context, id cube.SandboxID) error {
 func (e *Engine) died(l keeperapi.Life) {
 	e.mu.Lock()
 	s := e.byLife[l.Life]
+	if s == nil && l.Labels.Role != keeperapi.RolePool {
+		e.dead[l.Life] = l // it may be about to be entered
+	}
 	e.mu.Unlock()
 	if s == nil {
 		e.pools.lost(l.Life)

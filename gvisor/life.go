@@ -48,8 +48,9 @@ func (e *Engine) bootLife(ctx context.Context, sh shape, labels keeperapi.Labels
 	life := randomHex(16)
 	b := keeperapi.Boot{Life: life, Limits: sh.limits, Rootfs: sh.rootfs, Agent: sh.agent, Labels: labels}
 	if err := e.keeper.call(ctx, keeperapi.MethodBoot, b, []*os.File{rootfs, agent, filestore}, nil); err != nil {
-		if ctx.Err() != nil {
-			e.endLife(life, cube.DeathKilled)
+		// The answer may have been lost, and the life not.
+		if !errors.Is(err, cube.ErrInvalid) && !errors.Is(err, cube.ErrExists) {
+			e.bury(life)
 		}
 		return "", fmt.Errorf("boot: %w", err)
 	}
@@ -80,6 +81,11 @@ func (e *Engine) newFilestore() (*os.File, error) {
 // endLife ends a life and forgets it. It does not give up when a context ends.
 func (e *Engine) endLife(life string, reason cube.DeathReason) error {
 	e.lastEvent.Delete(life)
+	defer func() {
+		e.mu.Lock()
+		delete(e.dead, life)
+		e.mu.Unlock()
+	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	err := e.keeper.call(ctx, keeperapi.MethodKill, keeperapi.Kill{Life: life, Reason: reason, Forget: true}, nil, nil)
@@ -106,12 +112,26 @@ func (e *Engine) lifeUsage(ctx context.Context, life string) (keeperapi.Usage, e
 // restoreLife loads an image into a booted sentry and returns when every page has
 // been read and the agent has been told who it is: only then is it a restore.
 func (e *Engine) restoreLife(ctx context.Context, life string, im cube.Image, files []*os.File, who agentapi.Configure) error {
+	turn, err := e.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer turn()
+	return e.loadLife(ctx, life, im, files, who)
+}
+
+// takeTurn waits until fewer restores than processors are at work.
+func (e *Engine) takeTurn(ctx context.Context) (done func(), err error) {
 	select {
 	case e.restores <- struct{}{}:
-		defer func() { <-e.restores }()
+		return func() { <-e.restores }, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
+}
+
+// loadLife is restoreLife for whoever has a turn, or needs none.
+func (e *Engine) loadLife(ctx context.Context, life string, im cube.Image, files []*os.File, who agentapi.Configure) error {
 	ref := keeperapi.Ref{Life: life}
 	if err := e.keeper.call(ctx, keeperapi.MethodRestore, ref, files, nil); err != nil {
 		return fmt.Errorf("restore %s: %w", im.ID, err)

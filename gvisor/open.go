@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"syscall"
 
 	cube "cubesandbox"
 	"cubesandbox/gvisor/keeperapi"
@@ -50,13 +51,17 @@ type Engine struct {
 	events    broadcast
 	pools     pools
 
+	only   *os.File        // the lock that makes this the only engine of its run directory
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	wg     sync.WaitGroup // background work
+	verbs  sync.WaitGroup // verbs at work
 
 	lastEvent sync.Map // life → number of the agent's newest event when it was configured
 
 	mu        sync.Mutex // guards the following
+	closed    bool
+	dead      map[string]keeperapi.Life // lives that ended before they were entered
 	sandboxes map[cube.SandboxID]*sandbox
 	byLife    map[string]*sandbox
 	claimed   map[cube.SandboxID]struct{} // ids of sandboxes that are being made
@@ -76,10 +81,19 @@ func Open(ctx context.Context, conf Config) (*Engine, error) {
 	}
 	e := &Engine{conf: conf, log: conf.Log, images: conf.Images, owner: randomHex(8),
 		sandboxes: map[cube.SandboxID]*sandbox{}, byLife: map[string]*sandbox{}, claimed: map[cube.SandboxID]struct{}{},
+		dead:     map[string]keeperapi.Life{},
 		restores: make(chan struct{}, runtime.NumCPU())}
 	e.admission.budget = conf.MemoryBudget
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	var err error
+	if e.only, err = lockRunDir(conf.RunDir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if e.keeper == nil {
+			e.only.Close()
+		}
+	}()
 	if e.images == nil {
 		if e.images, err = image.Open(conf.StateDir); err != nil {
 			return nil, err
@@ -108,70 +122,80 @@ func (e *Engine) Version() string { return e.keeper.info.Engine }
 // Agent is the digest of the guest agent's file system that new templates get.
 func (e *Engine) Agent() string { return e.agent }
 
-// Close implements cube.Engine.
+// Close implements cube.Engine. Verbs that are at work are cancelled, and end or
+// undo what they do before it returns.
 func (e *Engine) Close() error {
-	e.cancel()
-	e.wg.Wait()
+	e.halt()
 	var errs []error
 	for _, l := range e.pools.drain() {
 		errs = append(errs, e.endLife(l, cube.DeathKilled))
 	}
-	errs = append(errs, e.net.Close(), e.keeper.close())
+	return errors.Join(append(errs, e.release())...)
+}
+
+// halt refuses new verbs, and waits for those at work and for the background.
+func (e *Engine) halt() {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.cancel()
+	e.verbs.Wait()
+	e.wg.Wait()
+}
+
+func (e *Engine) release() error {
+	err := errors.Join(e.net.Close(), e.keeper.close())
 	e.events.close()
-	return errors.Join(errs...)
+	e.only.Close()
+	return err
+}
+
+// begin starts a verb: done ends it, and its context also ends with Close.
+func (e *Engine) begin(ctx context.Context) (_ context.Context, done func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, nil, fmt.Errorf("engine is closed: %w", cube.ErrUnavailable)
+	}
+	e.verbs.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(e.ctx, cancel)
+	return ctx, func() { stop(); cancel(); e.verbs.Done() }, nil
+}
+
+// background runs f, which ends when e.ctx does, unless the engine is closed.
+func (e *Engine) background(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.wg.Go(f)
+	}
+}
+
+// lockRunDir makes sure that no other engine works in the directory: it would end
+// what we have begun.
+func lockRunDir(dir string) (*os.File, error) {
+	if err := mkdirOpen(dir); err != nil {
+		return nil, fmt.Errorf("run directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "engine.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("run directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("another engine works in %s; use that one, or another run directory: %w", dir, cube.ErrConflict)
+	}
+	return f, nil
 }
 
 // Shutdown ends every sandbox, the network process and the keeper, and closes the
 // engine.
 func (e *Engine) Shutdown(ctx context.Context) error {
-	e.cancel()
-	e.wg.Wait()
+	e.halt()
 	e.pools.drain()
 	err := e.keeper.call(ctx, keeperapi.MethodShutdown, nil, nil, nil)
-	return errors.Join(err, e.net.Close(), e.keeper.close())
-}
-
-// takeUp enters what runs already.
-func (e *Engine) takeUp(ctx context.Context) error {
-	lives, err := e.keeper.lives(ctx)
-	if err != nil {
-		return err
-	}
-	current := map[cube.SandboxID]keeperapi.Life{}
-	var end []string
-	for _, l := range lives {
-		id := l.Labels.Sandbox
-		old, twice := current[id]
-		switch {
-		case l.Labels.Role != keeperapi.RoleCurrent:
-			end = append(end, l.Life)
-		case twice && old.Labels.Generation > l.Labels.Generation:
-			end = append(end, l.Life)
-		case twice:
-			end = append(end, old.Life)
-			current[id] = l
-		default:
-			current[id] = l
-		}
-	}
-	for _, id := range end {
-		if err := e.endLife(id, cube.DeathKilled); err != nil {
-			return err
-		}
-	}
-	for _, l := range current {
-		s := newSandbox(l)
-		if l.State == keeperapi.StatePaused {
-			if err := e.thaw(ctx, l.Life); err != nil {
-				return err
-			}
-		}
-		e.enter(s)
-		if l.State != keeperapi.StateDead && !l.Detached {
-			e.follow(s)
-		}
-	}
-	return nil
+	return errors.Join(err, e.release())
 }
 
 func randomHex(bytes int) string {

@@ -56,15 +56,23 @@ const settle = 200 * time.Millisecond
 // run fills the pools until the engine closes. One member at a time: what is
 // asked for comes first.
 func (p *pools) run() {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
 	for {
 		select {
 		case <-p.wake:
+		case <-retry.C:
 		case <-p.e.ctx.Done():
 			return
 		}
 		p.trim()
 		for p.settled() && p.fillOne() {
 		}
+		p.mu.Lock()
+		if p.missing() != nil { // it could not be made, for want of memory say
+			retry.Reset(5 * time.Second)
+		}
+		p.mu.Unlock()
 	}
 }
 
@@ -164,7 +172,8 @@ func (p *pools) make(ctx context.Context, j *job) error {
 	}
 	nobody := identify(nobodyID, 1, cube.Identity{AccessToken: randomHex(16)}, f.Image.Limits)
 	m := member{life: life, image: f.Image}
-	err = p.e.restoreLife(ctx, life, f.Image, f.Files, nobody)
+	// One at a time and of low weight: it must not hold the turn of anybody.
+	err = p.e.loadLife(ctx, life, f.Image, f.Files, nobody)
 	if err == nil {
 		p.e.warm(ctx, life, nobody.AccessToken)
 		err = m.connect(ctx, p.e)

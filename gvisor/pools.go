@@ -3,6 +3,7 @@ package gvisor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 	"syscall"
@@ -97,13 +98,20 @@ func (e *Engine) SetPools(_ context.Context, want cube.Pools) error {
 	p := &e.pools
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id := range want.Restored {
+	if want.Booted < 0 {
+		return fmt.Errorf("pool of booted sentries: %d members: %w", want.Booted, cube.ErrInvalid)
+	}
+	for id, n := range want.Restored {
 		im, err := e.images.Image(id)
 		if err != nil {
 			return fmt.Errorf("pool: %w", err)
 		}
+		if n < 0 {
+			return fmt.Errorf("pool of %s: %d members: %w", id, n, cube.ErrInvalid)
+		}
 		p.shapes[shapeOf(im)] = struct{}{}
 	}
+	want.Restored = maps.Clone(want.Restored) // the caller's own may change
 	p.want, p.err = want, nil
 	p.signal()
 	return nil
@@ -145,6 +153,7 @@ func (p *pools) note() {
 func (p *pools) claim(id cube.ImageID) (member, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.signal()
 	ms := p.restored[id]
 	if len(ms) == 0 {
 		return member{}, false
@@ -152,7 +161,6 @@ func (p *pools) claim(id cube.ImageID) (member, bool) {
 	m := ms[0]
 	p.used = time.Now()
 	p.restored[id] = ms[1:]
-	p.signal()
 	return m, true
 }
 
@@ -221,6 +229,7 @@ func (p *pools) lost(life string) {
 	}
 	if found {
 		p.signal()
+		p.e.bury(life) // the keeper still has its record
 	}
 }
 

@@ -39,16 +39,13 @@ func (e *Engine) reviveLocked(ctx context.Context, s *sandbox) error {
 		return err
 	}
 	src, err := e.unnamed(ctx, s)
-	if err == nil {
-		defer closeAll(src.files)
-		l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: s.id, Generation: info.Generation + 1, Image: info.Image, Identity: identity}
-		err = e.replace(ctx, s, old, src, l)
-	}
 	if err != nil {
 		e.unfreeze(s, old)
-		return fmt.Errorf("from its own state: %w", err)
+		return fmt.Errorf("save its state: %w", err)
 	}
-	return nil
+	defer closeAll(src.files)
+	l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: s.id, Generation: info.Generation + 1, Image: info.Image, Identity: identity}
+	return e.replace(ctx, s, old, src, l)
 }
 
 // unnamed saves a sandbox to files that no name leads to.

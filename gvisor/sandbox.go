@@ -27,6 +27,7 @@ type sandbox struct {
 	gone     bool               // killed; whoever still holds the pointer must let go
 	cost     int64              // what admission was asked for, in bytes
 	spare    net.Conn           // a connection to envd that nobody has used yet, or nil
+	seen     uint64             // number of the newest event of the agent that was told
 	stop     context.CancelFunc // ends following the agent's events
 }
 
@@ -125,14 +126,26 @@ func (e *Engine) find(id cube.SandboxID) (*sandbox, error) {
 	return s, nil
 }
 
-// enter makes a sandbox known, or its new life.
+// enter makes a sandbox known.
 func (e *Engine) enter(s *sandbox) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.sandboxes[s.id] = s
-	s.mu.Lock()
-	e.byLife[s.life] = s
-	s.mu.Unlock()
+	e.mu.Unlock()
+	e.assign(s)
+}
+
+// assign says whose the current life of a sandbox is, and tells of its death if
+// that came first.
+func (e *Engine) assign(s *sandbox) {
+	life, _, _ := s.current()
+	e.mu.Lock()
+	e.byLife[life] = s
+	dead, ended := e.dead[life]
+	delete(e.dead, life)
+	e.mu.Unlock()
+	if ended {
+		e.died(dead)
+	}
 }
 
 // claimID sets an id aside for a sandbox that is being made, or says that it is

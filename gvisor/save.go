@@ -17,6 +17,11 @@ const saveSlack = 64 << 20
 
 // Save implements cube.Engine.
 func (e *Engine) Save(ctx context.Context, id cube.SandboxID, im cube.ImageID) (cube.Image, error) {
+	ctx, end, err := e.begin(ctx)
+	if err != nil {
+		return cube.Image{}, err
+	}
+	defer end()
 	s, err := e.lock(id)
 	if err != nil {
 		return cube.Image{}, err
@@ -42,32 +47,74 @@ func (e *Engine) Save(ctx context.Context, id cube.SandboxID, im cube.ImageID) (
 
 // Pause implements cube.Engine.
 func (e *Engine) Pause(ctx context.Context, id cube.SandboxID, im cube.ImageID) (cube.Image, error) {
+	ctx, end, err := e.begin(ctx)
+	if err != nil {
+		return cube.Image{}, err
+	}
+	defer end()
 	s, err := e.lock(id)
 	if err != nil {
 		return cube.Image{}, err
 	}
 	defer s.unlock()
-	life, _, _ := s.current()
-	if err := e.freeze(ctx, life); err != nil {
-		return cube.Image{}, fmt.Errorf("pause %s: freeze: %w", id, e.orDead(s, err))
-	}
-	s.setState(cube.StateFrozen)
-	out, err := e.writeImage(ctx, s, im, cube.KindPause)
+	life, info, identity := s.current()
+	l := keeperapi.Labels{Sandbox: id, Generation: info.Generation, Image: info.Image, Identity: identity}
+	out, err := e.pauseLife(ctx, s, life, im, l)
 	if err != nil {
+		if _, lerr := e.makeCurrent(context.WithoutCancel(ctx), life, l); lerr != nil {
+			e.log.Error("the label of a pause that failed stays", "sandbox", id, "error", lerr)
+		}
 		e.unfreeze(s, life)
 		return cube.Image{}, fmt.Errorf("pause %s: %w", id, e.orDead(s, err))
 	}
-	// Published: from here on the image is the sandbox.
+	// Published: from here on the image is the sandbox, and a life that should be
+	// left of it is ended by whoever finds it.
 	e.remove(s)
-	return out, e.endLife(life, cube.DeathKilled)
+	e.bury(life)
+	return out, nil
 }
 
-// unfreeze lets a life run on after a verb has failed, whatever became of the
-// verb's context.
+// pauseLife freezes a life and saves it. That the image will be the sandbox is on
+// record before it is published.
+func (e *Engine) pauseLife(ctx context.Context, s *sandbox, life string, im cube.ImageID, l keeperapi.Labels) (cube.Image, error) {
+	if err := e.freeze(ctx, life); err != nil {
+		return cube.Image{}, fmt.Errorf("freeze: %w", err)
+	}
+	s.setState(cube.StateFrozen)
+	l.Pausing = im
+	if _, err := e.makeCurrent(ctx, life, l); err != nil {
+		return cube.Image{}, err
+	}
+	return e.writeImage(ctx, s, im, cube.KindPause)
+}
+
+// bury ends a life that must not be, in the background and again until it is so.
+func (e *Engine) bury(life string) {
+	if e.endLife(life, cube.DeathKilled) == nil {
+		return
+	}
+	e.background(func() {
+		for {
+			select {
+			case <-time.After(time.Second):
+			case <-e.ctx.Done():
+				return // the next engine finds it
+			}
+			if e.endLife(life, cube.DeathKilled) == nil {
+				return
+			}
+		}
+	})
+}
+
+// unfreeze lets a life run on after a verb has failed, with its egress, whatever
+// became of the verb's context. Where the keeper cannot be reached now, the
+// sandbox stays frozen until it can (see resync).
 func (e *Engine) unfreeze(s *sandbox, life string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := e.thaw(ctx, life); err != nil {
+	if err := e.resumeLife(ctx, life); err != nil {
+		s.setState(cube.StateFrozen)
 		e.log.Error("a sandbox does not run on", "sandbox", s.id, "life", life, "error", err)
 		return
 	}

@@ -53,14 +53,30 @@ func (e *Engine) resync(ctx context.Context) error {
 		if l.State == keeperapi.StateDead {
 			e.died(l)
 		}
+		if l.State == keeperapi.StatePaused && l.Labels.Role == keeperapi.RoleCurrent && !l.Detached {
+			e.background(func() { e.thawIdle(l) })
+		}
 		if l.Detached {
-			e.wg.Go(func() { e.revive(ctx, l.Labels.Sandbox) })
+			e.background(func() { e.revive(ctx, l.Labels.Sandbox) })
 		}
 	}
 	for life, s := range before {
 		e.lose(s, life)
 	}
 	return nil
+}
+
+// thawIdle lets a sandbox run that is frozen although no verb is at work: its verb
+// could not reach the keeper when it wanted to take that back.
+func (e *Engine) thawIdle(l keeperapi.Life) {
+	s, err := e.lock(l.Labels.Sandbox)
+	if err != nil {
+		return
+	}
+	defer s.unlock()
+	if life, _, _ := s.current(); life == l.Life {
+		e.unfreeze(s, life)
+	}
 }
 
 // lose marks a sandbox whose life no keeper knows of any more as dead, unless a

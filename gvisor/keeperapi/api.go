@@ -110,6 +110,9 @@ type Labels struct {
 	Generation cube.Generation `json:"generation,omitempty"`
 	Image      cube.ImageID    `json:"image,omitempty"`
 	Identity   cube.Identity   `json:"identity,omitzero"`
+	// Pausing is the image that a pause is writing. Where that is published, the
+	// pause has happened and the life is to be ended.
+	Pausing cube.ImageID `json:"pausing,omitempty"`
 	// Owner is the engine that will finish what it began with this life.
 	Owner string `json:"owner,omitempty"`
 }
