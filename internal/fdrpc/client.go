@@ -80,6 +80,9 @@ func (c *Client) Call(ctx context.Context, method string, in any, files []*os.Fi
 	c.send.Unlock()
 	if err != nil {
 		c.forget(id, ch)
+		if Code(err) != "" {
+			return nil, fmt.Errorf("%s: %w", method, err)
+		}
 		return nil, fmt.Errorf("%s: %w: %v", method, ErrClosed, err)
 	}
 	select {

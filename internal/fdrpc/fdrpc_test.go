@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,7 +129,72 @@ func TestOversizeIsAnErrorNotATruncation(t *testing.T) {
 	if _, err := c.Call(context.Background(), "big", nil, nil, nil); Code(err) != "internal" {
 		t.Errorf("answer: got %v", err)
 	}
-	if _, err := c.Call(context.Background(), "big", strings.Repeat("x", maxPacket), nil, nil); err == nil {
-		t.Error("request: got no error")
+	if _, err := c.Call(context.Background(), "big", strings.Repeat("x", maxPacket), nil, nil); Code(err) != "invalid" || errors.Is(err, ErrClosed) {
+		t.Errorf("request: got %v, want code invalid", err)
+	}
+}
+
+func TestWhatRunsIsAnsweredAndWhatComesAfterIsRefused(t *testing.T) {
+	s := NewServer("test", 1)
+	begun, finish := make(chan struct{}), make(chan struct{})
+	s.Handle("slow", func(context.Context, *Request) (any, []*os.File, error) {
+		close(begun)
+		<-finish
+		return 1, nil, nil
+	})
+	path := serve(t, s)
+	c := dial(t, path, nil)
+	slow := make(chan error, 1)
+	go func() { _, err := c.Call(context.Background(), "slow", nil, nil, nil); slow <- err }()
+	<-begun
+	s.Refuse(Errorf("leaving", "another takes over"))
+	if _, err := c.Call(context.Background(), "slow", nil, nil, nil); Code(err) != "leaving" {
+		t.Errorf("after Refuse: got %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Idle(ctx); err == nil {
+		t.Error("it is idle while a request runs")
+	}
+	closed := make(chan struct{})
+	go func() { s.Close(); close(closed) }()
+	close(finish)
+	if err := <-slow; err != nil {
+		t.Errorf("what ran when the server closed: got %v, want its answer", err)
+	}
+	<-closed
+	if err := s.Idle(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAClientThatDoesNotReadHoldsNobody(t *testing.T) {
+	s := NewServer("test", 1)
+	path := serve(t, s)
+	var d net.Dialer
+	conn, err := d.Dial("unixpacket", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stopped := conn.(*net.UnixConn)
+	if err := send(stopped, message{ID: 1, Method: "hello", Body: json.RawMessage(`{"protocol":"test","version":1}`)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := receive(stopped, make([]byte, maxPacket)); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan struct{}, 1000)
+	dial(t, path, func(string, json.RawMessage) { got <- struct{}{} })
+	text := strings.Repeat("x", maxPacket/2)
+	for range 40 { // far more than its socket holds
+		s.Notify("died", text)
+		<-got
+	}
+	s.mu.Lock()
+	n := len(s.conns)
+	s.mu.Unlock()
+	if n != 1 {
+		t.Errorf("%d connections are left, want the one that reads", n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,16 +51,27 @@ type Server struct {
 	Allow    func(Peer) bool
 	handlers map[string]Handler
 
-	mu    sync.Mutex // guards conns and closed
-	conns map[*serverConn]struct{}
-	done  bool
-	wg    sync.WaitGroup
+	mu      sync.Mutex // guards the following
+	conns   map[*serverConn]struct{}
+	done    bool
+	running int           // requests that are being answered
+	refusal *Error        // what new requests get, after Refuse
+	idle    chan struct{} // made by Refuse, closed when nothing runs
+
+	wg sync.WaitGroup // one for each connection
 }
 
 type serverConn struct {
-	c  *net.UnixConn
-	mu sync.Mutex // one message at a time
+	c    *net.UnixConn
+	turn chan struct{} // holds a token while a message is sent: one at a time
 }
+
+// How long a client may take to make room for a message before it loses the
+// connection. Nothing waits for an answer but its handler.
+const (
+	noteTime   = time.Second
+	answerTime = 10 * time.Second
+)
 
 // NewServer makes a server without methods.
 func NewServer(protocol string, version int) *Server {
@@ -101,7 +113,7 @@ func (s *Server) Serve(l *net.UnixListener) error {
 }
 
 func (s *Server) start(c *net.UnixConn) {
-	sc := &serverConn{c: c}
+	sc := &serverConn{c: c, turn: make(chan struct{}, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.done {
@@ -118,19 +130,65 @@ func (s *Server) start(c *net.UnixConn) {
 	})
 }
 
-// Close ends all connections and waits for their handlers. The listener is the caller's.
+// Refuse answers every request from now on with e. Those that run go on.
+func (s *Server) Refuse(e *Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refusal != nil {
+		return
+	}
+	s.refusal, s.idle = e, make(chan struct{})
+	if s.running == 0 {
+		close(s.idle)
+	}
+}
+
+// Idle waits, after Refuse, until the last request that was let in is answered.
+func (s *Server) Idle(ctx context.Context) error {
+	s.mu.Lock()
+	idle, n := s.idle, s.running
+	s.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%d requests are still being carried out: %w", n, ctx.Err())
+	}
+}
+
+// begin lets a request in, or says why not.
+func (s *Server) begin() *Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refusal != nil {
+		return s.refusal
+	}
+	s.running++
+	return nil
+}
+
+func (s *Server) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running--; s.running == 0 && s.idle != nil {
+		close(s.idle)
+	}
+}
+
+// Close reads no further requests, ends the contexts of those that run, waits for
+// their answers to be sent and ends all connections. The listener is the caller's.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.done = true
 	for sc := range s.conns {
-		sc.c.Close()
+		sc.c.SetReadDeadline(time.Unix(1, 0))
 	}
 	s.mu.Unlock()
 	s.wg.Wait()
 }
 
 // Notify pushes a note to all clients. A client that does not read loses the
-// connection, not the server its time.
+// connection, not the server its time: it returns within about a second.
 func (s *Server) Notify(method string, body any) {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -142,16 +200,29 @@ func (s *Server) Notify(method string, body any) {
 		conns = append(conns, sc)
 	}
 	s.mu.Unlock()
+	var wg sync.WaitGroup
 	for _, sc := range conns {
-		if err := sc.send(message{Method: method, Body: b}, nil); err != nil {
-			sc.c.Close()
-		}
+		wg.Go(func() {
+			if err := sc.send(message{Method: method, Body: b}, nil, noteTime); err != nil {
+				sc.c.Close()
+			}
+		})
 	}
+	wg.Wait()
 }
 
-func (sc *serverConn) send(m message, files []*os.File) error {
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
+// send waits for its turn and for room together no longer than limit.
+func (sc *serverConn) send(m message, files []*os.File, limit time.Duration) error {
+	deadline := time.Now().Add(limit)
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case sc.turn <- struct{}{}:
+	case <-t.C:
+		return os.ErrDeadlineExceeded
+	}
+	defer func() { <-sc.turn }()
+	sc.c.SetWriteDeadline(deadline)
 	return send(sc.c, m, files)
 }
 
@@ -171,7 +242,7 @@ func (s *Server) serve(sc *serverConn) {
 		// would not get the answer.
 		if m, files, err := receive(sc.c, buf); err == nil {
 			closeFiles(files)
-			sc.send(message{ID: m.ID, Err: Errorf("denied", "uid %d may not use %s", peer.UID, s.Protocol)}, nil)
+			sc.send(message{ID: m.ID, Err: Errorf("denied", "uid %d may not use %s", peer.UID, s.Protocol)}, nil, answerTime)
 		}
 		return
 	}
@@ -183,7 +254,7 @@ func (s *Server) serve(sc *serverConn) {
 		if !greeted {
 			closeFiles(files)
 			herr := s.hello(m)
-			sc.send(message{ID: m.ID, Err: herr}, nil)
+			sc.send(message{ID: m.ID, Err: herr}, nil, answerTime)
 			if herr != nil {
 				return
 			}
@@ -218,7 +289,14 @@ func (s *Server) answer(ctx context.Context, sc *serverConn, m message, files []
 	out := message{ID: m.ID}
 	var reply []*os.File
 	h, ok := s.handlers[m.Method]
-	if !ok {
+	if refusal := s.begin(); refusal != nil {
+		out.Err = refusal
+	} else {
+		defer s.end()
+	}
+	if out.Err != nil {
+		// It is not carried out.
+	} else if !ok {
 		out.Err = Errorf("unknown-method", "%s has no method %q", s.Protocol, m.Method)
 	} else {
 		body, fs, err := h(ctx, r)
@@ -229,9 +307,13 @@ func (s *Server) answer(ctx context.Context, sc *serverConn, m message, files []
 			out.Body, out.Err = b, asError(err)
 		}
 	}
-	if err := sc.send(out, reply); err != nil {
-		// Too large, or the client has gone; in the first case it must hear of it.
-		sc.send(message{ID: m.ID, Err: Errorf("internal", "%v", err)}, nil)
+	err := sc.send(out, reply, answerTime)
+	if Code(err) != "" {
+		// It was not sent, being too large, and the client must hear of it.
+		err = sc.send(message{ID: m.ID, Err: Errorf("internal", "%v", err)}, nil, answerTime)
+	}
+	if err != nil {
+		sc.c.Close() // a client that waits for ever for this answer would not know
 	}
 	closeFiles(reply)
 }

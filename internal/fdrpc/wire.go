@@ -62,24 +62,25 @@ type hello struct {
 	Version  int    `json:"version"`
 }
 
-// send writes one message. The files stay the caller's.
+// send writes one message. The files stay the caller's. An *Error says that the
+// message cannot be sent and the connection is as it was.
 func send(c *net.UnixConn, m message, files []*os.File) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
 	if len(b) > maxPacket {
-		return fmt.Errorf("message %s of %d bytes is over the limit of %d", m.Method, len(b), maxPacket)
+		return Errorf("invalid", "message %s of %d bytes is over the limit of %d", m.Method, len(b), maxPacket)
 	}
 	if len(files) > maxFiles {
-		return fmt.Errorf("message %s carries %d descriptors, limit %d", m.Method, len(files), maxFiles)
+		return Errorf("invalid", "message %s carries %d descriptors, limit %d", m.Method, len(files), maxFiles)
 	}
 	var oob []byte
 	if len(files) > 0 {
 		fds := make([]int, len(files))
 		for i, f := range files {
 			if fds[i], err = descriptor(f); err != nil {
-				return err
+				return Errorf("invalid", "message %s: %v", m.Method, err)
 			}
 		}
 		oob = unix.UnixRights(fds...)
