@@ -53,12 +53,15 @@ const (
 	// MethodList: List → Lives.
 	MethodList = "list"
 	// MethodLeave: nil → nil; ends the keeper alone, so that another can take over.
+	// It finishes what it has begun, for 90 s at most, and refuses the rest with
+	// CodeLeaving; its connections are open until then.
 	MethodLeave = "leave"
 	// MethodShutdown: nil → nil; ends every life, the network process, and the keeper.
 	MethodShutdown = "shutdown"
 )
 
-// NoteDied is pushed to every client when a life has ended; body: Life.
+// NoteDied is pushed to every client when a life has ended; body: Life, without the
+// identity among its labels.
 const NoteDied = "died"
 
 // Codes of errors, beside fdrpc's.
@@ -70,6 +73,7 @@ const (
 	CodeExists  = "exists"   // the id is taken
 	CodeInvalid = "invalid"  // the request cannot be right
 	CodeNoSpace = "no-space" // the disk is full
+	CodeLeaving = "leaving"  // this keeper is ending; nothing was done
 )
 
 // Info is what a keeper says of itself.
@@ -109,7 +113,8 @@ type Labels struct {
 	Sandbox    cube.SandboxID  `json:"sandbox,omitempty"`
 	Generation cube.Generation `json:"generation,omitempty"`
 	Image      cube.ImageID    `json:"image,omitempty"`
-	Identity   cube.Identity   `json:"identity,omitzero"`
+	// Identity takes at most 32 KiB as JSON.
+	Identity cube.Identity `json:"identity,omitzero"`
 	// Pausing is the image that a pause is writing. Where that is published, the
 	// pause has happened and the life is to be ended.
 	Pausing cube.ImageID `json:"pausing,omitempty"`
@@ -151,18 +156,24 @@ type Kill struct {
 
 // Life is what the keeper knows of one life.
 type Life struct {
-	Life    string      `json:"life"`
-	PID     int         `json:"pid"`
-	State   State       `json:"state"`
-	Limits  cube.Limits `json:"limits"`
-	Rootfs  string      `json:"rootfs"`
-	Agent   string      `json:"agent"`
-	Labels  Labels      `json:"labels"`
+	Life   string      `json:"life"`
+	PID    int         `json:"pid"`
+	State  State       `json:"state"`
+	Limits cube.Limits `json:"limits"`
+	Rootfs string      `json:"rootfs"`
+	Agent  string      `json:"agent"`
+	Labels Labels      `json:"labels"`
+	// Started is when it was booted or, if that was for the pool, taken from there.
 	Started time.Time   `json:"started"`
 	Death   *cube.Death `json:"death,omitempty"`
 	// Detached: it runs, but the other end of its NIC is lost, because keeper and
 	// network process died together. Its kernel takes a NIC only at a restore.
+	// Or a keeper died while it paused or resumed it, and whether it will ever run
+	// again is not known. Only a new life helps either.
 	Detached bool `json:"detached,omitempty"`
+	// Engine is the sentry's version: of the images that it makes, whichever keeper
+	// it is that saves it.
+	Engine string `json:"engine,omitempty"`
 }
 
 // State is what a life is doing.

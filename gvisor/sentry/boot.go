@@ -26,15 +26,11 @@ func (k *Keeper) boot(_ context.Context, r *fdrpc.Request) (any, []*os.File, err
 	if err := checkBoot(b, len(r.Files)); err != nil {
 		return nil, nil, err
 	}
-	l := &life{
-		dir:   filepath.Join(k.livesDir(), b.Life),
-		group: &group{h: k.cgroups, life: b.Life},
-		gone:  make(chan struct{}), released: make(chan struct{}),
-		rec: record{Life: keeperapi.Life{
-			Life: b.Life, State: keeperapi.StateBooted, Limits: b.Limits, Rootfs: b.Rootfs, Agent: b.Agent,
-			Labels: b.Labels, Started: time.Now(),
-		}},
-	}
+	l := k.newLife(b.Life)
+	l.rec = record{Life: keeperapi.Life{
+		Life: b.Life, State: keeperapi.StateBooted, Limits: b.Limits, Rootfs: b.Rootfs, Agent: b.Agent,
+		Labels: b.Labels, Started: time.Now(), Engine: Version(),
+	}}
 	l.booting.Add(1)
 	defer l.booting.Done()
 	if err := k.reserve(l); err != nil {
@@ -63,7 +59,7 @@ func checkBoot(b keeperapi.Boot, files int) error {
 	if l.MemoryMiB < 128 || l.MemoryMiB > 1<<20 || l.CPUs < 1 || l.CPUs > 128 || l.DiskMiB < 64 || l.DiskMiB > 1<<24 || l.Pids < 16 || l.Pids > 1<<22 {
 		return fdrpc.Errorf(keeperapi.CodeInvalid, "boot %s: limits %+v are out of range", b.Life, l)
 	}
-	return nil
+	return checkIdentity(b.Life, b.Labels.Identity)
 }
 
 func hexOnly(s string) bool {
@@ -75,24 +71,24 @@ func hexOnly(s string) bool {
 	return true
 }
 
-// startSentry makes the group, the process and its watcher. The files become gVisor's.
+// startSentry makes the group, the process and its watcher. The files become
+// gVisor's. After a failure nothing is left.
 func (k *Keeper) startSentry(l *life, b keeperapi.Boot, files []*os.File) (err error) {
+	pid := 0
 	defer func() {
-		if err != nil {
-			for _, f := range files {
-				f.Close() // closing twice does no harm
-			}
-			if l.filestore != nil {
-				l.filestore.Close()
-			}
-			os.RemoveAll(l.dir)
+		if err == nil {
+			return
 		}
+		for _, f := range files {
+			f.Close() // closing twice does no harm
+		}
+		err = errors.Join(err, k.undoBoot(l, pid))
 	}()
 	if l.filestore, err = duplicate(files[2]); err != nil {
 		return err
 	}
-	spec := guestSpec(b)
-	js, err := json.Marshal(spec)
+	l.rec.Filestore = idOf(l.filestore)
+	js, err := json.Marshal(guestSpec(b))
 	if err != nil {
 		return err
 	}
@@ -112,11 +108,26 @@ func (k *Keeper) startSentry(l *life, b keeperapi.Boot, files []*os.File) (err e
 	}
 	s, err := k.newSandbox(l, b, files)
 	if err != nil {
-		l.group.kill()
-		err = fmt.Errorf("boot %s: %w%s", b.Life, err, because(lastWords(l.dir)))
-		return errors.Join(err, l.group.waitEmpty(5*time.Second), l.group.remove())
+		return fmt.Errorf("boot %s: %w%s", b.Life, err, because(lastWords(l.dir)))
 	}
-	return k.adoptProcess(l, s.Pid.Load(), s.ControlSocketPath, true)
+	pid = s.Pid.Load()
+	return k.adoptProcess(l, pid, 0, s.ControlSocketPath, true)
+}
+
+// undoBoot removes a life that has no watcher. pid is its process, or 0.
+func (k *Keeper) undoBoot(l *life, pid int) error {
+	l.cancel()
+	l.group.kill()
+	if pid > 0 {
+		unix.Kill(pid, unix.SIGKILL) // our child, and not reaped: no other has this number
+		reap(pid)
+	}
+	for _, f := range []*os.File{l.filestore, l.pidfd} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	return k.scrap(l.id)
 }
 
 func because(words string) string {
@@ -152,21 +163,25 @@ func (k *Keeper) newSandbox(l *life, b keeperapi.Boot, files []*os.File) (*sandb
 }
 
 // adoptProcess takes up a sentry that runs: its pidfd, its record, its watcher.
-func (k *Keeper) adoptProcess(l *life, pid int, control string, child bool) error {
-	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+// start is what is known of its start time, or 0. After a failure there is no watcher.
+func (k *Keeper) adoptProcess(l *life, pid int, start uint64, control string, child bool) error {
+	pidfd, st, err := openProcess(pid, start)
 	if err != nil {
-		return fmt.Errorf("pidfd of sentry %d: %w", pid, err)
+		return fmt.Errorf("sentry %d: %w", pid, err)
 	}
-	l.pidfd = os.NewFile(uintptr(fd), "pidfd")
-	st, err := readStat(pid)
-	if err != nil {
-		return err
+	l.mu.Lock()
+	l.pidfd = pidfd
+	if l.filestore == nil {
+		if l.filestore, err = findFile(pid, l.rec.Filestore); err != nil {
+			k.log.Warn("the files of a life cannot be measured", "life", l.id, "error", err)
+		}
 	}
+	l.mu.Unlock()
 	if err := l.update(func(r *record) { r.PID, r.Start, r.Control = pid, st.start, control }); err != nil {
 		return err
 	}
 	k.wg.Go(func() {
-		l.watchDeath(child)
+		l.watchDeath(pidfd, pid, child)
 		k.died(l)
 	})
 	return nil
@@ -178,10 +193,9 @@ func duplicate(f *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var n int
-	var derr error
-	if err := raw.Control(func(fd uintptr) { n, derr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3) }); err != nil || derr != nil {
-		return nil, errors.Join(err, derr)
+	n, err := duplicateFD(raw)
+	if err != nil {
+		return nil, err
 	}
 	return os.NewFile(uintptr(n), f.Name()), nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,7 +91,11 @@ func (h *hierarchies) delegate() error {
 			return err
 		}
 		for _, c := range controllers {
-			if err := write(dir, "cgroup.subtree_control", "+"+c); err != nil {
+			err := write(dir, "cgroup.subtree_control", "+"+c)
+			if errors.Is(err, unix.EBUSY) {
+				return fmt.Errorf("cgroup %s has processes of its own and can hand no controller down; move this machine's processes out of the cgroup root of this container into a leaf: %w", dir, err)
+			}
+			if err != nil {
 				return fmt.Errorf("cgroup controller %s is not available at %s: %w", c, dir, err)
 			}
 		}
@@ -202,15 +207,30 @@ func (g *group) open() (*os.File, error) {
 // caller's pidfd has to do: the sentry is the init of its PID namespace.
 func (g *group) kill() error {
 	if g.h.v2 == "" {
-		b, _ := os.ReadFile(filepath.Join(g.v1dir("memory"), "cgroup.procs"))
-		for _, f := range strings.Fields(string(b)) {
-			if pid, err := strconv.Atoi(f); err == nil {
-				unix.Kill(pid, unix.SIGKILL)
+		for _, pid := range g.processes() {
+			// Still listed after its pidfd was opened: that names no other process.
+			if f, _, err := openProcess(pid, 0); err == nil {
+				if slices.Contains(g.processes(), pid) {
+					signalProcess(f, unix.SIGKILL)
+				}
+				f.Close()
 			}
 		}
 		return nil
 	}
 	return optional(write(g.v2dir(), "cgroup.kill", "1"))
+}
+
+// processes are those of the group, where version 1 is all there is.
+func (g *group) processes() []int {
+	b, _ := os.ReadFile(filepath.Join(g.v1dir("memory"), "cgroup.procs"))
+	var pids []int
+	for _, f := range strings.Fields(string(b)) {
+		if pid, err := strconv.Atoi(f); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // waitEmpty returns when no process is left in the group.

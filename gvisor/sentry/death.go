@@ -3,6 +3,7 @@ package sentry
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,18 +17,14 @@ import (
 
 // watchDeath waits for the end of the process, without a thread of its own, and
 // records how it was. It returns when the life is dead and reaped.
-func (l *life) watchDeath(child bool) {
-	err := waitReadable(l.pidfd)
+func (l *life) watchDeath(pidfd *os.File, pid int, child bool) {
+	err := waitReadable(pidfd)
 	var ws unix.WaitStatus
 	if child {
-		for {
-			if _, err = unix.Wait4(l.rec.PID, &ws, 0, nil); err != unix.EINTR {
-				break
-			}
-		}
+		ws, err = reap(pid)
 	}
 	d := l.death(child && err == nil, ws)
-	l.update(func(r *record) {
+	l.note(func(r *record) {
 		r.State = keeperapi.StateDead
 		r.Death = &d
 	})
@@ -38,7 +35,7 @@ func (l *life) watchDeath(child bool) {
 func (l *life) death(known bool, ws unix.WaitStatus) cube.Death {
 	d := cube.Death{At: time.Now()}
 	l.mu.Lock()
-	ending := l.ending
+	ending, limits := l.ending, l.rec.Limits
 	l.mu.Unlock()
 	words := lastWords(l.dir)
 	switch {
@@ -46,7 +43,7 @@ func (l *life) death(known bool, ws unix.WaitStatus) cube.Death {
 		d.Reason = ending
 	case l.group.oomKills() > 0:
 		d.Reason = cube.DeathOOM
-		d.Detail = fmt.Sprintf("the host's limit of %d MiB was reached", hostLimit(l.rec.Limits)>>20)
+		d.Detail = fmt.Sprintf("the host's limit of %d MiB was reached", hostLimit(limits)>>20)
 	case !known:
 		d.Reason = cube.DeathUnknown
 		d.Detail = "it ended while another keeper was its parent"
@@ -65,7 +62,7 @@ func (l *life) death(known bool, ws unix.WaitStatus) cube.Death {
 
 // lastWords is the first line of a panic, or the last fatal line of the log.
 func lastWords(dir string) string {
-	if b, _ := os.ReadFile(filepath.Join(dir, panicFile)); len(bytes.TrimSpace(b)) > 0 {
+	if b := readPart(filepath.Join(dir, panicFile), false); len(bytes.TrimSpace(b)) > 0 {
 		for line := range strings.Lines(string(b)) {
 			if strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") {
 				return clip(line)
@@ -74,7 +71,7 @@ func lastWords(dir string) string {
 		line, _, _ := strings.Cut(string(b), "\n")
 		return clip(line)
 	}
-	b, _ := os.ReadFile(filepath.Join(dir, logFile))
+	b := readPart(filepath.Join(dir, logFile), true)
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	for i := len(lines) - 1; i >= 0; i-- {
 		if strings.Contains(lines[i], "FATAL") {
@@ -82,6 +79,24 @@ func lastWords(dir string) string {
 		}
 	}
 	return ""
+}
+
+// wordBytes is how much of a log is looked at. A panic begins with its reason, a log
+// ends with it.
+const wordBytes = 64 << 10
+
+// readPart returns the first, or the last, wordBytes of a file that may have any size.
+func readPart(path string, last bool) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err == nil && last && fi.Size() > wordBytes {
+		f.Seek(-wordBytes, io.SeekEnd)
+	}
+	b, _ := io.ReadAll(io.LimitReader(f, wordBytes))
+	return b
 }
 
 // clip bounds a line that the guest may have had a hand in.

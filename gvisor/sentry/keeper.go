@@ -5,22 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
-	"runtime"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	gvlog "gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/specutils"
 	"gvisor.dev/gvisor/runsc/version"
 
-	cube "cubesandbox"
 	"cubesandbox/gvisor/keeperapi"
 	"cubesandbox/internal/fdrpc"
 )
@@ -51,13 +45,15 @@ type Keeper struct {
 	started  time.Time
 	inode    uint64         // of the program that this process executes
 	wg       sync.WaitGroup // one watcher a life
+	chores   sync.WaitGroup // what ends with stop
 	ready    chan struct{}  // closed when the network process is there
 	stop     chan struct{}  // closed to end Run
 	litter   chan struct{}  // holds a token when there is something to collect
 	stopOnce sync.Once
 
-	mu    sync.Mutex // guards lives
-	lives map[string]*life
+	mu     sync.Mutex // guards the following
+	lives  map[string]*life
+	ending bool // shutdown has begun
 }
 
 // SocketName is the keeper's socket in its run directory.
@@ -73,7 +69,16 @@ func Run(ctx context.Context, conf Config) error {
 	if version.Version() == "VERSION_MISSING" {
 		return errors.New("this binary was built without a version (-X …/runsc/version.version): it could not tell which images it can restore; build it with make")
 	}
+	if err := makeRunDir(conf.RunDir); err != nil {
+		return err
+	}
+	lock, err := lockRunDir(ctx, conf.RunDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	k := &Keeper{conf: conf, log: conf.Log, started: time.Now(), lives: map[string]*life{}, ready: make(chan struct{}), stop: make(chan struct{}), litter: make(chan struct{}, 1)}
+	k.server = k.newServer()
 	for _, d := range []string{conf.RunDir, k.livesDir(), k.sentryDir()} {
 		if err := os.MkdirAll(d, 0o711); err != nil {
 			return err
@@ -86,9 +91,8 @@ func Run(ctx context.Context, conf Config) error {
 	if err := ownStdio(conf.RunDir); err != nil {
 		return err
 	}
-	// What was inherited from whoever started us is no business of a sentry's.
-	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return fmt.Errorf("inherited descriptors: %w", err)
+	if err := closeInherited(); err != nil {
+		return err
 	}
 	var self syscall.Stat_t
 	if err := syscall.Stat("/proc/self/exe", &self); err != nil {
@@ -97,11 +101,15 @@ func Run(ctx context.Context, conf Config) error {
 	k.inode = self.Ino
 	specutils.ExePath = conf.Binary
 	gvlog.SetTarget(new(gvlog.MultiEmitter)) // what matters comes back as an error
-	var err error
 	if k.cgroups, err = findHierarchies("/proc/self/mountinfo", conf.Cgroup); err != nil {
 		return err
 	}
-	if !k.cgroups.limited {
+	if k.cgroups.limited {
+		// Sentries would wait at one that another keeper has left.
+		if err := os.Remove(filepath.Join(k.sentryDir(), gateName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	} else {
 		if k.gate, err = openGate(k.sentryDir(), k.place); err != nil {
 			return fmt.Errorf("gate: %w", err)
 		}
@@ -118,9 +126,8 @@ func Run(ctx context.Context, conf Config) error {
 	return k.serve(ctx)
 }
 
-func (k *Keeper) serve(ctx context.Context) error {
+func (k *Keeper) newServer() *fdrpc.Server {
 	s := fdrpc.NewServer(keeperapi.Protocol, keeperapi.Version)
-	k.server = s
 	s.Handle(keeperapi.MethodInfo, k.info)
 	s.Handle(keeperapi.MethodBoot, k.boot)
 	s.Handle(keeperapi.MethodStart, k.start)
@@ -135,114 +142,35 @@ func (k *Keeper) serve(ctx context.Context) error {
 	s.Handle(keeperapi.MethodList, k.list)
 	s.Handle(keeperapi.MethodLeave, k.leave)
 	s.Handle(keeperapi.MethodShutdown, k.shutdown)
+	return s
+}
+
+// serve answers until it is told to end, and then what it has begun to carry out.
+func (k *Keeper) serve(ctx context.Context) error {
 	l, err := fdrpc.Listen(filepath.Join(k.conf.RunDir, SocketName), 0o600)
 	if err != nil {
 		return err
 	}
-	go k.collect()
+	k.chores.Go(k.collect)
 	var served sync.WaitGroup
-	served.Go(func() { s.Serve(l) })
-	k.log.Info("keeper serves", "engine", Version(), "lives", len(k.lives))
+	served.Go(func() { k.server.Serve(l) })
+	k.log.Info("keeper serves", "engine", Version(), "lives", len(k.all()))
 	select {
 	case <-ctx.Done():
 	case <-k.stop:
 	}
+	k.quit()
+	k.server.Refuse(errLeaving)
 	l.Close()
-	s.Close()
 	served.Wait()
+	k.chores.Wait()
+	bounded, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	if err := k.server.Idle(bounded); err != nil {
+		return fmt.Errorf("leave: %w", err) // the end of this process ends its connections
+	}
+	k.server.Close()
 	return nil
-}
-
-// ownStdio gives this process standard files of its own. gVisor changes the
-// owner of what it hands on as a guest's standard files, which must not be the
-// host's /dev/null.
-func ownStdio(dir string) error {
-	path := filepath.Join(dir, "null")
-	if err := syscall.Mknod(path, syscall.S_IFCHR|0o666, 1<<8|3); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("null device of our own: %w", err)
-	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
-		// The run directory is on a nodev mount: an empty file does as well, for the
-		// agent writes nothing there.
-		os.Remove(path)
-		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
-	}
-	if err != nil {
-		return err
-	}
-	os.Stdin, os.Stdout, os.Stderr = f, f, f
-	return nil
-}
-
-// reserve enters a life that is being made.
-func (k *Keeper) reserve(l *life) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if _, ok := k.lives[l.rec.Life.Life]; ok {
-		return fdrpc.Errorf(keeperapi.CodeExists, "life %s exists", l.rec.Life.Life)
-	}
-	k.lives[l.rec.Life.Life] = l
-	return nil
-}
-
-func (k *Keeper) forget(l *life) {
-	k.mu.Lock()
-	delete(k.lives, l.rec.Life.Life)
-	k.mu.Unlock()
-}
-
-// find returns a life by the reference in a request.
-func (k *Keeper) find(id string) (*life, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	l, ok := k.lives[id]
-	if !ok {
-		return nil, fdrpc.Errorf(keeperapi.CodeNoLife, "there is no life %s", id)
-	}
-	return l, nil
-}
-
-// place is the gate's: it moves the first stage of a sentry.
-func (k *Keeper) place(pid int, id string) error {
-	l, err := k.find(id)
-	if err != nil {
-		return err
-	}
-	return l.group.place(pid)
-}
-
-// died runs once for each life, when its process has ended.
-func (k *Keeper) died(l *life) {
-	<-k.ready
-	v := l.view()
-	k.network.unplug(v.Life)
-	if err := l.release(); err != nil {
-		k.log.Error("a dead life left something behind", "life", v.Life, "sandbox", v.Labels.Sandbox, "error", err)
-	}
-	close(l.released)
-	select {
-	case k.litter <- struct{}{}:
-	default: // a collection is due already
-	}
-	k.log.Info("life ended", "life", v.Life, "sandbox", v.Labels.Sandbox, "reason", v.Death.Reason, "detail", v.Death.Detail)
-	if k.server != nil {
-		k.server.Notify(keeperapi.NoteDied, v)
-	}
-}
-
-// collect runs the garbage collector when lives have ended. gVisor drops the
-// os.Process of a sentry without waiting for it, and its descriptor is closed by
-// the collector only, which in a keeper with nothing to do never runs.
-func (k *Keeper) collect() {
-	for {
-		select {
-		case <-k.litter:
-			runtime.GC()
-		case <-k.stop:
-			return
-		}
-	}
 }
 
 func (k *Keeper) info(context.Context, *fdrpc.Request) (any, []*os.File, error) {
@@ -252,59 +180,11 @@ func (k *Keeper) info(context.Context, *fdrpc.Request) (any, []*os.File, error) 
 	}, nil, nil
 }
 
-// pageSize keeps an answer well below the largest message.
-const pageSize = 50
-
-func (k *Keeper) list(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
-	var q keeperapi.List
-	if err := r.Decode(&q); err != nil {
-		return nil, nil, err
+// place is the gate's: it moves the first stage of a sentry.
+func (k *Keeper) place(pid int, id string) error {
+	l, err := k.find(id)
+	if err != nil {
+		return err
 	}
-	k.mu.Lock()
-	var ls []*life
-	for id, l := range k.lives {
-		if id > q.After {
-			ls = append(ls, l)
-		}
-	}
-	k.mu.Unlock()
-	slices.SortFunc(ls, func(a, b *life) int { return strings.Compare(a.rec.Life.Life, b.rec.Life.Life) })
-	out := keeperapi.Lives{More: len(ls) > pageSize}
-	for _, l := range ls[:min(len(ls), pageSize)] {
-		out.Lives = append(out.Lives, l.view())
-	}
-	return out, nil, nil
-}
-
-// leave ends this process; what it keeps is written down for the next.
-func (k *Keeper) leave(context.Context, *fdrpc.Request) (any, []*os.File, error) {
-	k.quit()
-	return nil, nil, nil
-}
-
-func (k *Keeper) quit() { k.stopOnce.Do(func() { close(k.stop) }) }
-
-// shutdown ends everything.
-func (k *Keeper) shutdown(ctx context.Context, _ *fdrpc.Request) (any, []*os.File, error) {
-	k.mu.Lock()
-	ls := make([]*life, 0, len(k.lives))
-	for _, l := range k.lives {
-		ls = append(ls, l)
-	}
-	k.mu.Unlock()
-	var errs []error
-	for _, l := range ls {
-		errs = append(errs, k.end(l, cube.DeathKilled, true))
-	}
-	k.wg.Wait()
-	errs = append(errs, k.network.end())
-	k.cgroups.removeNode()
-	for _, name := range []string{SocketName, networkSocket, "null"} {
-		os.Remove(filepath.Join(k.conf.RunDir, name))
-	}
-	os.Remove(filepath.Join(k.sentryDir(), gateName))
-	os.Remove(k.sentryDir())
-	os.Remove(k.livesDir())
-	k.quit()
-	return nil, nil, errors.Join(errs...)
+	return l.group.place(pid)
 }

@@ -1,6 +1,7 @@
 package sentry
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,8 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/unet"
-	"gvisor.dev/gvisor/pkg/urpc"
 
 	cube "cubesandbox"
 	"cubesandbox/gvisor/keeperapi"
@@ -20,20 +19,23 @@ import (
 
 // life is one sentry.
 type life struct {
-	dir       string // its directory below the keeper's
-	group     *group
-	filestore *os.File // a duplicate, to measure it; nil after adoption
-	pidfd     *os.File
-	gone      chan struct{}  // closed when the process has ended and is reaped
-	booting   sync.WaitGroup // what boot is doing; whoever ends a life waits for it
-	released  chan struct{}  // closed when nothing of it is left outside of the keeper
+	id       string
+	dir      string // its directory below the keeper's
+	group    *group
+	gone     chan struct{}   // closed when the process has ended and is reaped
+	booting  sync.WaitGroup  // what boot is doing; whoever ends a life waits for it
+	released chan struct{}   // closed when nothing of it is left outside of the keeper
+	ctx      context.Context // ends when the process is being killed
+	cancel   context.CancelFunc
 
 	op sync.Mutex // one control operation at a time; wait-restore aside
 
-	mu     sync.Mutex // guards the following
-	nic    *os.File   // a duplicate of the host's end; nil before start, or when lost
-	rec    record
-	ending cube.DeathReason // set before we kill
+	mu        sync.Mutex // guards the following
+	filestore *os.File   // a duplicate, to measure it; nil where it is not found
+	pidfd     *os.File
+	nic       *os.File // a duplicate of the host's end; nil before start, or when lost
+	rec       record
+	ending    cube.DeathReason // set before we kill
 }
 
 // record is what a keeper writes down of a life, so that the next one can take it up.
@@ -43,19 +45,64 @@ type record struct {
 	Start uint64 `json:"start"`
 	// Control is the path of the sentry's control socket.
 	Control string `json:"control"`
+	// Turning: a pause or resume has been asked for, and the answer was not seen.
+	Turning bool `json:"turning,omitempty"`
+	// Unsure: gVisor may have counted more stops than we have asked for, so that a
+	// resume may not be enough. Only a new life is free of them.
+	Unsure bool `json:"unsure,omitempty"`
+	// Filestore is the file behind the writable layer.
+	Filestore fileID `json:"filestore,omitzero"`
+}
+
+func (k *Keeper) newLife(id string) *life {
+	l := &life{
+		id: id, dir: filepath.Join(k.livesDir(), id), group: &group{h: k.cgroups, life: id},
+		gone: make(chan struct{}), released: make(chan struct{}),
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// controlSocket is where gVisor puts the control socket of a life.
+func (k *Keeper) controlSocket(id string) string {
+	return filepath.Join(k.sentryDir(), "runsc-"+id+".sock")
 }
 
 // view is the life as a client sees it.
 func (l *life) view() keeperapi.Life {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	v := l.rec.Life
-	v.Detached = l.nic == nil && (v.State == keeperapi.StateRunning || v.State == keeperapi.StatePaused)
+	r := l.record()
+	v := r.Life
+	v.Detached = (l.hostNIC() == nil || r.Unsure || r.Turning) && (v.State == keeperapi.StateRunning || v.State == keeperapi.StatePaused)
 	return v
 }
 
-// update changes the record and writes it.
+func (l *life) record() record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rec
+}
+
+func (l *life) hostNIC() *os.File {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nic
+}
+
+// update writes a change of the record, and makes it if it could be written.
 func (l *life) update(change func(*record)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.rec
+	change(&r)
+	if err := writeRecord(l.dir, r); err != nil {
+		return err
+	}
+	l.rec = r
+	return nil
+}
+
+// note changes the record to what has already happened, written or not.
+func (l *life) note(change func(*record)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change(&l.rec)
@@ -76,62 +123,21 @@ func writeRecord(dir string, r record) error {
 
 // need returns an error unless the life is in one of the states.
 func (l *life) need(states ...keeperapi.State) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	r := l.record()
 	for _, s := range states {
-		if l.rec.State == s {
+		if r.State == s {
 			return nil
 		}
 	}
-	if l.rec.State == keeperapi.StateDead {
-		return l.deadError()
+	if r.State == keeperapi.StateDead {
+		return deadError(r)
 	}
-	return fdrpc.Errorf(keeperapi.CodeState, "life %s is %s", l.rec.Life.Life, l.rec.State)
+	return fdrpc.Errorf(keeperapi.CodeState, "life %s is %s", l.id, r.State)
 }
 
-// deadError is called with mu held.
-func (l *life) deadError() *fdrpc.Error {
-	d := l.rec.Death
-	detail, _ := json.Marshal(d)
-	return &fdrpc.Error{Code: keeperapi.CodeDead, Message: fmt.Sprintf("life %s is dead: %s: %s", l.rec.Life.Life, d.Reason, d.Detail), Detail: detail}
-}
-
-// call does one request on the sentry's control socket. When the sentry ends
-// meanwhile, the error says how.
-func (l *life) call(method string, arg, result any) error {
-	err := l.tryCall(method, arg, result)
-	if err == nil {
-		return nil
-	}
-	// A sentry that fails badly ends right after, or instead of, its answer.
-	select {
-	case <-l.gone:
-	case <-time.After(l.grace(err)):
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.deadError()
-}
-
-// grace is how long to wait for the end of a sentry after an error: long when the
-// connection broke, which is how its end looks from here, hardly when it answered.
-func (l *life) grace(err error) time.Duration {
-	var remote urpc.RemoteError
-	if errors.As(err, &remote) {
-		return 20 * time.Millisecond
-	}
-	return 5 * time.Second
-}
-
-func (l *life) tryCall(method string, arg, result any) error {
-	conn, err := unet.Connect(l.rec.Control, false)
-	if err != nil {
-		return fmt.Errorf("connect to the sentry: %w", err)
-	}
-	c := urpc.NewClient(conn)
-	defer c.Close()
-	return c.Call(method, arg, result)
+func deadError(r record) *fdrpc.Error {
+	detail, _ := json.Marshal(r.Death)
+	return &fdrpc.Error{Code: keeperapi.CodeDead, Message: fmt.Sprintf("life %s is dead: %s: %s", r.Life.Life, r.Death.Reason, r.Death.Detail), Detail: detail}
 }
 
 // kill ends the process and everything in its group, and returns when nothing is left.
@@ -143,31 +149,43 @@ func (l *life) kill(reason cube.DeathReason) error {
 	if l.ending == "" {
 		l.ending = reason
 	}
+	pidfd, pid := l.pidfd, l.rec.PID
 	l.mu.Unlock()
 	err := l.group.kill()
-	if l.pidfd != nil {
-		// After its end the descriptor is closed; gone tells then.
-		unix.PidfdSendSignal(int(l.pidfd.Fd()), unix.SIGKILL, nil, 0)
+	if pidfd != nil {
+		signalProcess(pidfd, unix.SIGKILL) // it may have ended; gone tells
 	}
+	l.cancel()
 	select {
 	case <-l.gone:
 	case <-time.After(10 * time.Second):
-		return errors.Join(err, fmt.Errorf("sentry %d does not end", l.rec.PID))
+		return errors.Join(err, fmt.Errorf("sentry %d does not end", pid))
 	}
 	return err
 }
 
 // release frees what a dead life holds outside of this process.
 func (l *life) release() error {
+	l.cancel()
 	err := l.group.waitEmpty(5 * time.Second)
 	err = errors.Join(err, l.group.remove())
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, f := range []*os.File{l.filestore, l.nic, l.pidfd} {
 		if f != nil {
 			f.Close()
 		}
 	}
-	if rerr := os.Remove(l.rec.Control); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
-		err = errors.Join(err, rerr)
+	return errors.Join(err, removeFile(l.rec.Control))
+}
+
+// removeFile removes a file that may not be there.
+func removeFile(path string) error {
+	if path == "" {
+		return nil
 	}
-	return err
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }

@@ -33,10 +33,18 @@ type networkProcess struct {
 	client   *network.Client
 	listener *os.File // shared with the process, so that clients need not know of a restart
 	wg       sync.WaitGroup
-	stop     chan struct{} // closed by release and end
+	ctx      context.Context // ends with end
+	cancel   context.CancelFunc
 
 	mu    sync.Mutex // guards the following
-	proc  pidRecord
+	held  heldProcess
+	stop  chan struct{} // closed by release and end
+	alive bool          // held has not been reaped
+}
+
+// heldProcess is a process that we can signal and wait for.
+type heldProcess struct {
+	pidRecord
 	child bool // we have to reap it
 	pidfd *os.File
 }
@@ -47,28 +55,30 @@ type pidRecord struct {
 	Start uint64 `json:"start"`
 }
 
+// takeUpTime bounds how long a network process that runs may take to hand over what
+// it has, before another one is started.
+const takeUpTime = 5 * time.Second
+
 // startNetwork takes up a network process that runs, or starts one.
 func (k *Keeper) startNetwork(ctx context.Context) (*networkProcess, error) {
-	path := filepath.Join(k.conf.RunDir, networkSocket)
-	n := &networkProcess{k: k, client: network.NewClient(path), stop: make(chan struct{})}
-	k.network = n
+	n := &networkProcess{k: k, client: network.NewClient(filepath.Join(k.conf.RunDir, networkSocket)), stop: make(chan struct{})}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if n.running() {
 		if err := n.takeUp(ctx); err != nil {
-			return nil, fmt.Errorf("take up the one that runs: %w", err)
+			k.log.Error("the network process that runs cannot be taken up; another takes its place", "pid", n.held.PID, "error", err)
+			if err := n.kill(); err != nil {
+				return nil, err
+			}
 		}
-	} else {
-		l, err := fdrpc.Listen(path, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		n.listener, err = l.File()
-		l.Close()
-		if err != nil {
+	}
+	if n.listener == nil {
+		if err := n.listen(); err != nil {
 			return nil, err
 		}
 		if err := n.spawn(ctx); err != nil {
+			n.listener.Close()
 			return nil, err
 		}
 	}
@@ -76,42 +86,52 @@ func (k *Keeper) startNetwork(ctx context.Context) (*networkProcess, error) {
 	return n, nil
 }
 
+func (n *networkProcess) listen() error {
+	l, err := fdrpc.Listen(filepath.Join(n.k.conf.RunDir, networkSocket), 0o600)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	n.listener, err = l.File()
+	return err
+}
+
 // running finds the process that a former keeper has written down.
 func (n *networkProcess) running() bool {
 	b, err := os.ReadFile(filepath.Join(n.k.conf.RunDir, networkRecord))
-	if err != nil || json.Unmarshal(b, &n.proc) != nil {
+	var p pidRecord
+	if err != nil || json.Unmarshal(b, &p) != nil || p.PID <= 0 {
 		return false
 	}
-	st, err := readStat(n.proc.PID)
-	if err != nil || st.start != n.proc.Start {
-		return false
-	}
-	fd, err := unix.PidfdOpen(n.proc.PID, unix.PIDFD_NONBLOCK)
+	pidfd, _, err := openProcess(p.PID, p.Start)
 	if err != nil {
 		return false
 	}
-	n.pidfd = os.NewFile(uintptr(fd), "pidfd")
+	n.held, n.alive = heldProcess{pidRecord: p, pidfd: pidfd}, true
 	return true
 }
 
 // takeUp gets back from a running network process what a new keeper lacks, and
-// drops from it what is no more.
+// drops from it what is no more. A NIC that it does not give is lost.
 func (n *networkProcess) takeUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, takeUpTime)
+	defer cancel()
 	lives, err := n.client.Lives(ctx)
 	if err != nil {
 		return err
 	}
 	for _, id := range lives {
-		l := n.k.lives[id]
-		if l == nil || isGone(l) {
+		l, err := n.k.find(id)
+		if err != nil || isGone(l) {
 			if err := n.client.Unplug(ctx, id); err != nil {
-				return err
+				n.k.log.Warn("unplug", "life", id, "error", err)
 			}
 			continue
 		}
 		nic, err := n.client.NIC(ctx, id)
 		if err != nil {
-			return err
+			n.k.log.Error("the NIC of a life is lost", "life", id, "error", err)
+			continue
 		}
 		l.mu.Lock()
 		l.nic = nic
@@ -130,7 +150,8 @@ func isGone(l *life) bool {
 	}
 }
 
-// spawn starts a process on the listener and plugs every NIC that there is.
+// spawn starts a process on the listener and plugs every NIC that there is. After a
+// failure it does not run.
 func (n *networkProcess) spawn(ctx context.Context) error {
 	logf, err := os.OpenFile(filepath.Join(n.k.conf.RunDir, networkLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -145,76 +166,91 @@ func (n *networkProcess) spawn(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	pid := cmd.Process.Pid
-	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	pidfd, err := n.introduce(ctx, cmd.Process.Pid)
 	if err != nil {
-		return err
+		cmd.Process.Kill()
+		cmd.Wait()
+		return fmt.Errorf("%s: %w; see %s", n.k.conf.Network, err, logf.Name())
 	}
-	st, err := readStat(pid)
-	if err != nil {
-		return err
-	}
+	cmd.Process.Release()
+	n.plugAll(ctx)
+	// What runs is never dropped: whoever ends us finds it here.
 	n.mu.Lock()
-	if n.pidfd != nil {
-		n.pidfd.Close()
+	defer n.mu.Unlock()
+	if n.held.pidfd != nil {
+		n.held.pidfd.Close()
 	}
-	n.proc, n.child, n.pidfd = pidRecord{pid, st.start}, true, os.NewFile(uintptr(fd), "pidfd")
-	n.mu.Unlock()
-	b, _ := json.Marshal(n.proc)
-	if err := os.WriteFile(filepath.Join(n.k.conf.RunDir, networkRecord), b, 0o600); err != nil {
-		return err
-	}
-	if err := n.client.Connect(ctx); err != nil {
-		return fmt.Errorf("%s does not answer: %w; see %s", n.k.conf.Network, err, logf.Name())
-	}
-	return n.plugAll(ctx)
+	n.held, n.alive = pidfd, true
+	return nil
 }
 
-func (n *networkProcess) plugAll(ctx context.Context) error {
-	n.k.mu.Lock()
-	var ls []*life
-	for _, l := range n.k.lives {
-		if !isGone(l) {
-			ls = append(ls, l)
-		}
+// introduce writes a new process down and waits until it answers.
+func (n *networkProcess) introduce(ctx context.Context, pid int) (heldProcess, error) {
+	pidfd, st, err := openProcess(pid, 0)
+	if err != nil {
+		return heldProcess{}, err
 	}
-	n.k.mu.Unlock()
-	for _, l := range ls {
-		l.mu.Lock()
-		nic := l.nic
-		l.mu.Unlock()
-		if nic == nil {
+	p := heldProcess{pidRecord: pidRecord{pid, st.start}, child: true, pidfd: pidfd}
+	b, err := json.Marshal(p.pidRecord)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(n.k.conf.RunDir, networkRecord), b, 0o600)
+	}
+	if err == nil {
+		err = n.client.Connect(ctx)
+	}
+	if err != nil {
+		pidfd.Close()
+		return heldProcess{}, fmt.Errorf("it does not answer: %w", err)
+	}
+	return p, nil
+}
+
+// plugAll goes on over single failures: the others are to have their network.
+func (n *networkProcess) plugAll(ctx context.Context) {
+	for _, l := range n.k.all() {
+		nic := l.hostNIC()
+		if nic == nil || isGone(l) {
 			continue
 		}
-		if err := n.client.Plug(ctx, l.rec.Life.Life, nic); err != nil {
-			return err
+		if err := n.tryPlug(ctx, l, nic); err != nil {
+			n.k.log.Error("a life stays without a network", "life", l.id, "error", err)
 		}
+		n.dropGone(l)
 	}
-	return nil
+}
+
+// dropGone unplugs a life that has ended while it was plugged in: nobody else would.
+func (n *networkProcess) dropGone(l *life) {
+	if isGone(l) {
+		n.unplug(l.id)
+	}
 }
 
 // supervise starts the process again whenever it has ended.
 func (n *networkProcess) supervise() {
-	for {
-		if !n.waitEnd() {
-			return
-		}
-		select {
-		case <-n.stop:
-			return
-		default:
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		err := n.spawn(ctx)
-		cancel()
-		if err != nil {
+	for n.waitEnd() {
+		for !n.stopped() {
+			ctx, cancel := context.WithTimeout(n.ctx, 10*time.Second)
+			err := n.spawn(ctx)
+			cancel()
+			if err == nil {
+				break
+			}
 			n.k.log.Error("the network process cannot be started", "error", err)
 			select {
 			case <-time.After(time.Second): // it may be a passing want of memory
 			case <-n.stop:
-				return
 			}
 		}
+	}
+}
+
+func (n *networkProcess) stopped() bool {
+	select {
+	case <-n.stop:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -222,31 +258,27 @@ func (n *networkProcess) supervise() {
 // wants to know any more.
 func (n *networkProcess) waitEnd() bool {
 	n.mu.Lock()
-	proc, child, pidfd := n.proc, n.child, n.pidfd
+	p := n.held
+	stopped := n.stopped()
 	n.mu.Unlock()
-	if err := waitReadable(pidfd); err != nil {
+	if stopped || waitReadable(p.pidfd) != nil {
 		return false
 	}
-	var ws unix.WaitStatus
-	if child {
-		unix.Wait4(proc.PID, &ws, 0, nil)
-	}
-	n.k.log.Warn("the network process ended", "pid", proc.PID, "signal", ws.Signal(), "status", ws.ExitStatus())
+	ws := n.reap()
+	n.k.log.Warn("the network process ended", "pid", p.PID, "signal", ws.Signal(), "status", ws.ExitStatus())
 	return true
 }
 
-// waitReadable waits without a thread of its own until a pidfd says that its
-// process has ended, or is closed.
-func waitReadable(pidfd *os.File) error {
-	raw, err := pidfd.SyscallConn()
-	if err != nil {
-		return err
+// reap takes the status of the process, which has ended.
+func (n *networkProcess) reap() unix.WaitStatus {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var ws unix.WaitStatus
+	if n.held.child && n.alive {
+		ws, _ = reap(n.held.PID)
 	}
-	return raw.Read(func(fd uintptr) bool {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(fds, 0)
-		return err == nil && n > 0
-	})
+	n.alive = false
+	return ws
 }
 
 func (n *networkProcess) call(f func(ctx context.Context) error) error {
@@ -257,11 +289,16 @@ func (n *networkProcess) call(f func(ctx context.Context) error) error {
 
 // plug hands the NIC of a life over. When the process dies under the call, its
 // successor gets it, be it from here or from plugAll; plugging twice is harmless.
-func (n *networkProcess) plug(id string, nic *os.File) error {
-	var err error
+func (n *networkProcess) plug(l *life, nic *os.File) error {
+	err := n.call(func(ctx context.Context) error { return n.tryPlug(ctx, l, nic) })
+	n.dropGone(l)
+	return err
+}
+
+// tryPlug tries again over a connection that was found broken.
+func (n *networkProcess) tryPlug(ctx context.Context, l *life, nic *os.File) (err error) {
 	for range 3 {
-		err = n.call(func(ctx context.Context) error { return n.client.Plug(ctx, id, nic) })
-		if !errors.Is(err, cube.ErrUnavailable) {
+		if err = n.client.Plug(ctx, l.id, nic); !errors.Is(err, cube.ErrUnavailable) {
 			break
 		}
 	}
@@ -276,51 +313,70 @@ func (n *networkProcess) unplug(id string) {
 	}
 }
 
-// release lets go of the process and leaves it running.
-func (n *networkProcess) release() {
-	select {
-	case <-n.stop:
+// halt ends supervise, which finishes a start that is under way.
+func (n *networkProcess) halt() {
+	n.mu.Lock()
+	if n.stopped() {
+		n.mu.Unlock()
 		return
-	default:
 	}
 	close(n.stop)
-	n.mu.Lock()
-	n.pidfd.Close()
+	if n.held.pidfd != nil {
+		n.held.pidfd.SetReadDeadline(time.Unix(1, 0))
+	}
 	n.mu.Unlock()
 	n.wg.Wait()
+}
+
+// release lets go of the process and leaves it running.
+func (n *networkProcess) release() {
+	if n.stopped() {
+		return
+	}
+	n.halt()
+	n.cancel()
+	n.close()
+}
+
+func (n *networkProcess) close() {
 	n.client.Close()
 	n.listener.Close()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.held.pidfd != nil {
+		n.held.pidfd.Close()
+	}
 }
 
 // end stops the process.
 func (n *networkProcess) end() error {
-	close(n.stop)
-	n.mu.Lock()
-	pidfd := n.pidfd
-	n.mu.Unlock()
-	raw, err := pidfd.SyscallConn()
-	if err != nil {
-		return err
-	}
-	raw.Control(func(fd uintptr) { err = unix.PidfdSendSignal(int(fd), unix.SIGTERM, nil, 0) })
-	if err != nil && err != unix.ESRCH {
-		return err
-	}
-	pidfd.SetReadDeadline(time.Now().Add(5 * time.Second))
-	n.wg.Wait()
-	if !ended(pidfd) {
-		raw.Control(func(fd uintptr) { unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
-	}
-	n.client.Close()
-	n.listener.Close()
+	n.cancel() // a start that is under way fails
+	n.halt()
+	err := n.kill()
+	n.close()
 	for _, name := range []string{networkRecord, networkSocket} {
 		os.Remove(filepath.Join(n.k.conf.RunDir, name))
 	}
-	return nil
+	return err
 }
 
-func ended(pidfd *os.File) bool {
-	fds := []unix.PollFd{{Fd: int32(pidfd.Fd()), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n > 0
+// kill ends the process and reaps it: politely, then not. Nobody supervises it.
+func (n *networkProcess) kill() error {
+	n.mu.Lock()
+	p, alive := n.held, n.alive
+	n.mu.Unlock()
+	if !alive {
+		return nil
+	}
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		if err := signalProcess(p.pidfd, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("end network process %d: %w", p.PID, err)
+		}
+		p.pidfd.SetReadDeadline(time.Now().Add(takeUpTime))
+		if waitReadable(p.pidfd) == nil {
+			n.reap()
+			return nil
+		}
+	}
+	return fmt.Errorf("network process %d does not end", p.PID)
 }

@@ -2,10 +2,13 @@ package sentry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/runsc/boot"
 
@@ -44,11 +47,20 @@ func (k *Keeper) start(_ context.Context, r *fdrpc.Request) (any, []*os.File, er
 	if err := k.plug(l, false); err != nil {
 		return nil, nil, err
 	}
-	id := l.rec.Life.Life
+	id := l.id
 	if err := l.call(boot.ContMgrRootContainerStart, &id, nil); err != nil {
 		return nil, nil, fmt.Errorf("start %s: %w", id, err)
 	}
-	return nil, nil, l.update(func(r *record) { r.State = keeperapi.StateRunning })
+	return nil, nil, l.started()
+}
+
+// started notes that tasks run.
+func (l *life) started() error {
+	return l.note(func(r *record) {
+		if r.State == keeperapi.StateBooted {
+			r.State = keeperapi.StateRunning
+		}
+	})
 }
 
 // plug gives a sentry its NIC and the other end to the network process.
@@ -59,9 +71,13 @@ func (k *Keeper) plug(l *life, restore bool) error {
 	}
 	defer guest.Close()
 	l.mu.Lock()
+	old := l.nic
 	l.nic = host
 	l.mu.Unlock()
-	if err := k.network.plug(l.rec.Life.Life, host); err != nil {
+	if old != nil {
+		old.Close() // of a start that failed
+	}
+	if err := k.network.plug(l, host); err != nil {
 		return fmt.Errorf("plug the NIC: %w", err)
 	}
 	if err := l.call(boot.ContMgrSetNetworkArgs, linkArgs(guest, restore), nil); err != nil {
@@ -88,7 +104,7 @@ func (k *Keeper) restore(_ context.Context, r *fdrpc.Request) (any, []*os.File, 
 	if err := l.call(boot.ContMgrRestore, &o, nil); err != nil {
 		return nil, nil, imageError(l, err)
 	}
-	return nil, nil, l.update(func(r *record) { r.State = keeperapi.StateRunning })
+	return nil, nil, l.started()
 }
 
 // waitRestore holds no lock: it lasts as long as the pages take to load, and
@@ -108,45 +124,28 @@ func (k *Keeper) waitRestore(_ context.Context, r *fdrpc.Request) (any, []*os.Fi
 }
 
 // imageError says that an image was refused, with the sentry's own words: its
-// answer is often no more than a closed connection.
+// answer is often no more than a closed connection. A life that was ended by
+// something else says nothing of the image.
 func imageError(l *life, err error) error {
-	return fdrpc.Errorf(keeperapi.CodeImage, "restore %s: %v%s", l.rec.Life.Life, err, because(lastWords(l.dir)))
-}
-
-func (k *Keeper) pause(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
-	return k.freeze(r, keeperapi.StateRunning, keeperapi.StatePaused, boot.ContMgrPause)
-}
-
-func (k *Keeper) resume(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
-	return k.freeze(r, keeperapi.StatePaused, keeperapi.StateRunning, boot.ContMgrResume)
-}
-
-// freeze goes from one state to another; gVisor's pauses nest, ours do not.
-func (k *Keeper) freeze(r *fdrpc.Request, from, to keeperapi.State, method string) (any, []*os.File, error) {
-	l, err := k.ref(r, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	l.op.Lock()
-	defer l.op.Unlock()
-	return nil, nil, l.turn(from, to, method)
-}
-
-func (l *life) turn(from, to keeperapi.State, method string) error {
-	if err := l.need(from, to); err != nil {
+	if fdrpc.Code(err) == keeperapi.CodeDead {
+		if d := l.record().Death; d.Reason != cube.DeathCrash && d.Reason != cube.DeathExit {
+			return err
+		}
+	} else if errors.Is(err, errNoAnswer) {
 		return err
 	}
-	if l.view().State == to {
-		return nil
-	}
-	if err := l.call(method, nil, nil); err != nil {
-		return fmt.Errorf("%s: %w", method, err)
-	}
-	return l.update(func(r *record) {
-		if r.State == from {
-			r.State = to
+	return fdrpc.Errorf(keeperapi.CodeImage, "restore %s: %v%s", l.id, err, because(lastWords(l.dir)))
+}
+
+// saveError tells a full disk from everything else: of the sentry's error only the
+// text arrives.
+func saveError(err error) error {
+	for _, full := range []error{unix.ENOSPC, unix.EDQUOT} {
+		if strings.Contains(err.Error(), full.Error()) {
+			return fdrpc.Errorf(keeperapi.CodeNoSpace, "save: %v", err)
 		}
-	})
+	}
+	return fmt.Errorf("save: %w", err)
 }
 
 func (k *Keeper) save(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
@@ -164,7 +163,7 @@ func (k *Keeper) save(_ context.Context, r *fdrpc.Request) (any, []*os.File, err
 	o.FilePayload.Files = r.Files
 	t := time.Now()
 	if err := l.call(boot.ContMgrCheckpoint, &o, nil); err != nil {
-		return nil, nil, fmt.Errorf("save: %w", err)
+		return nil, nil, saveError(err)
 	}
 	return keeperapi.Saved{Wall: time.Since(t)}, nil, nil
 }
@@ -172,6 +171,9 @@ func (k *Keeper) save(_ context.Context, r *fdrpc.Request) (any, []*os.File, err
 func (k *Keeper) label(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
 	var q keeperapi.Label
 	if err := r.Decode(&q); err != nil {
+		return nil, nil, err
+	}
+	if err := checkIdentity(q.Life, q.Labels.Identity); err != nil {
 		return nil, nil, err
 	}
 	l, err := k.find(q.Life)
@@ -184,7 +186,11 @@ func (k *Keeper) label(_ context.Context, r *fdrpc.Request) (any, []*os.File, er
 		return nil, nil, err
 	}
 	claimed := l.view().Labels.Role == keeperapi.RolePool && q.Labels.Role != keeperapi.RolePool
-	if err := l.update(func(r *record) { r.Labels = q.Labels }); err != nil {
+	if err := l.update(func(r *record) {
+		if r.Labels = q.Labels; claimed {
+			r.Started = time.Now()
+		}
+	}); err != nil {
 		return nil, nil, err
 	}
 	if claimed {
@@ -214,16 +220,26 @@ func (k *Keeper) usage(_ context.Context, r *fdrpc.Request) (any, []*os.File, er
 	if err := l.call(boot.UsageCollect, &control.MemoryUsageOpts{Full: true}, &u); err != nil {
 		return nil, nil, fmt.Errorf("usage: %w", err)
 	}
-	out := keeperapi.Usage{Usage: cube.Usage{
-		HostMemory:  l.group.memory(),
-		GuestMemory: int64(u.System + u.Anonymous + u.PageCache + u.Tmpfs),
-		CPU:         l.group.cpu(),
-	}}
-	if l.filestore != nil {
-		out.GuestFiles = allocated(l.filestore)
+	return l.measure(u), nil, nil
+}
+
+// measure adds to what a sentry says of itself what the host knows. No sentry can
+// say more than the host lets it have.
+func (l *life) measure(u control.MemoryUsage) keeperapi.Usage {
+	limits := l.record().Limits
+	most := hostLimit(limits)
+	out := keeperapi.Usage{Usage: cube.Usage{HostMemory: min(max(l.group.memory(), 0), most), CPU: l.group.cpu()}}
+	for _, part := range []uint64{u.System, u.Anonymous, u.PageCache, u.Tmpfs} {
+		out.GuestMemory = min(out.GuestMemory+int64(min(part, uint64(most))), most)
+	}
+	l.mu.Lock()
+	f := l.filestore
+	l.mu.Unlock()
+	if f != nil {
+		out.GuestFiles = min(max(allocated(f), 0), limits.DiskMiB<<20)
 	}
 	out.CommittedBytes = out.GuestMemory + out.GuestFiles
-	return out, nil, nil
+	return out
 }
 
 func (k *Keeper) kill(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
@@ -245,10 +261,10 @@ func (k *Keeper) kill(_ context.Context, r *fdrpc.Request) (any, []*os.File, err
 // end kills a life that may be dead already, and forgets it if asked.
 func (k *Keeper) end(l *life, reason cube.DeathReason, forget bool) error {
 	l.booting.Wait()
-	if _, err := k.find(l.rec.Life.Life); err != nil {
+	if _, err := k.find(l.id); err != nil {
 		return nil // it did not boot
 	}
-	k.network.unplug(l.rec.Life.Life)
+	k.network.unplug(l.id)
 	if err := l.kill(reason); err != nil {
 		return err
 	}
@@ -258,12 +274,4 @@ func (k *Keeper) end(l *life, reason cube.DeathReason, forget bool) error {
 	}
 	k.forget(l)
 	return os.RemoveAll(l.dir)
-}
-
-func allocated(f *os.File) int64 {
-	fi, err := f.Stat()
-	if err != nil {
-		return 0
-	}
-	return blocks(fi) * 512
 }

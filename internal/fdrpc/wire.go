@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -75,31 +74,34 @@ func send(c *net.UnixConn, m message, files []*os.File) error {
 	if len(files) > maxFiles {
 		return Errorf("invalid", "message %s carries %d descriptors, limit %d", m.Method, len(files), maxFiles)
 	}
-	var oob []byte
-	if len(files) > 0 {
-		fds := make([]int, len(files))
-		for i, f := range files {
-			if fds[i], err = descriptor(f); err != nil {
-				return Errorf("invalid", "message %s: %v", m.Method, err)
-			}
+	var werr error
+	if err := hold(files, nil, func(fds []int) {
+		var oob []byte
+		if len(fds) > 0 {
+			oob = unix.UnixRights(fds...)
 		}
-		oob = unix.UnixRights(fds...)
+		_, _, werr = c.WriteMsgUnix(b, oob, nil)
+	}); err != nil {
+		return Errorf("invalid", "message %s: %v", m.Method, err)
 	}
-	_, _, err = c.WriteMsgUnix(b, oob, nil)
-	runtime.KeepAlive(files)
-	return err
+	return werr
 }
 
-// descriptor is f.Fd without its side effect of blocking mode, which would reach
-// everybody who shares the open file.
-func descriptor(f *os.File) (int, error) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return -1, err
+// hold calls f with the numbers of the files, which stay theirs meanwhile, even
+// when somebody closes one. Unlike Fd it leaves the blocking mode alone, which
+// would reach everybody who shares the open file.
+func hold(files []*os.File, fds []int, f func([]int)) error {
+	if len(files) == 0 {
+		f(fds)
+		return nil
 	}
-	fd := -1
-	err = raw.Control(func(n uintptr) { fd = int(n) })
-	return fd, err
+	raw, err := files[0].SyscallConn()
+	if err != nil {
+		return err
+	}
+	var rest error
+	err = raw.Control(func(fd uintptr) { rest = hold(files[1:], append(fds, int(fd)), f) })
+	return errors.Join(err, rest)
 }
 
 // receive reads one message. The files are the caller's to close.
