@@ -42,6 +42,7 @@ func (k *Keeper) boot(_ context.Context, r *fdrpc.Request) (any, []*os.File, err
 		k.forget(l)
 		return nil, nil, err
 	}
+	k.litterLeft()
 	return l.view(), nil, nil
 }
 
@@ -84,10 +85,13 @@ func (k *Keeper) startSentry(l *life, b keeperapi.Boot, files []*os.File) (err e
 		}
 		err = errors.Join(err, k.undoBoot(l, pid))
 	}()
-	if l.filestore, err = duplicate(files[2]); err != nil {
+	filestore, err := duplicate(files[2])
+	if err != nil {
 		return err
 	}
-	l.rec.Filestore = idOf(l.filestore)
+	l.mu.Lock()
+	l.filestore, l.rec.Filestore = filestore, idOf(filestore)
+	l.mu.Unlock()
 	js, err := json.Marshal(guestSpec(b))
 	if err != nil {
 		return err
@@ -122,11 +126,13 @@ func (k *Keeper) undoBoot(l *life, pid int) error {
 		unix.Kill(pid, unix.SIGKILL) // our child, and not reaped: no other has this number
 		reap(pid)
 	}
+	l.mu.Lock()
 	for _, f := range []*os.File{l.filestore, l.pidfd} {
 		if f != nil {
 			f.Close()
 		}
 	}
+	l.mu.Unlock()
 	return k.scrap(l.id)
 }
 

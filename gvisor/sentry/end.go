@@ -31,9 +31,14 @@ func (k *Keeper) died(l *life) {
 	<-k.ready
 	k.network.unplug(v.Life)
 	k.release(l)
+	k.litterLeft()
+}
+
+// litterLeft asks for a collection.
+func (k *Keeper) litterLeft() {
 	select {
 	case k.litter <- struct{}{}:
-	default: // a collection is due already
+	default: // one is due already
 	}
 }
 
@@ -64,9 +69,9 @@ func (k *Keeper) tidy(life string, f func() error) {
 	}
 }
 
-// collect runs the garbage collector when lives have ended. gVisor drops the
-// os.Process of a sentry without waiting for it, and its descriptor is closed by
-// the collector only, which in a keeper with nothing to do never runs.
+// collect runs the garbage collector when lives were booted or have ended. gVisor
+// drops the os.Process of a sentry without waiting for it, and its descriptor is
+// closed by the collector only, which in a keeper with nothing to do never runs.
 func (k *Keeper) collect() {
 	for {
 		select {

@@ -30,6 +30,12 @@ type containerManager struct {
 	deaf  chan struct{} // while open, Pause does not answer
 }
 
+func (c *containerManager) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stops
+}
+
 func (c *containerManager) Pause(_, _ *struct{}) error {
 	if c.deaf != nil {
 		<-c.deaf
@@ -95,8 +101,8 @@ func TestAKeeperThatDiedInAPauseOrResumeLeavesALifeThatCanBeResumed(t *testing.T
 		if err := l.settle(10 * time.Second); err != nil {
 			t.Fatal(err)
 		}
-		if v := l.view(); v.State != keeperapi.StatePaused || !v.Detached || m.stops != c.stops+1 {
-			t.Errorf("%+v: got state %s, detached %v, %d stops", c, v.State, v.Detached, m.stops)
+		if v := l.view(); v.State != keeperapi.StatePaused || !v.Detached || m.count() != c.stops+1 {
+			t.Errorf("%+v: got state %s, detached %v, %d stops", c, v.State, v.Detached, m.count())
 		}
 		if err := l.turn(keeperapi.StatePaused, keeperapi.StateRunning, boot.ContMgrResume); err != nil {
 			t.Errorf("%+v: resume: %v", c, err)
