@@ -15,6 +15,9 @@ var eventKinds = map[string]cube.EventKind{
 	agentapi.EventInitDied: cube.EventInitDied,
 }
 
+// followDelay is how long after the beginning of a life its events are asked for.
+const followDelay = 100 * time.Millisecond
+
 // follow passes on what the agent of the current life reports, until that life
 // is over.
 func (e *Engine) follow(s *sandbox) {
@@ -32,7 +35,9 @@ func (e *Engine) follow(s *sandbox) {
 	s.mu.Unlock()
 	e.background(func() {
 		defer stop()
-		retry := time.NewTimer(0)
+		// Events are numbered, so none is missed; and whoever waits for the sandbox is
+		// about to use the processors.
+		retry := time.NewTimer(followDelay)
 		defer retry.Stop()
 		for {
 			select {
