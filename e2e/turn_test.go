@@ -43,7 +43,6 @@ func TestKillOfTheKeeperInAPauseLosesNothing(t *testing.T) {
 	if err := <-paused; err == nil {
 		t.Error("the pause succeeded without a keeper")
 	}
-	noError(t, l.Reopen(t.Context()), "open the engine again")
 	again(t, "the sandbox can be used", func(ctx context.Context) error {
 		_, err := lab.Get(ctx, l.Engine, id, "k")
 		return err

@@ -18,6 +18,7 @@ var byCode = map[string]error{
 	keeperapi.CodeInvalid: cube.ErrInvalid,
 	keeperapi.CodeNoSpace: cube.ErrNoSpace,
 	keeperapi.CodeImage:   cube.ErrCorrupt,
+	keeperapi.CodeLeaving: cube.ErrUnavailable,
 	"version":             cube.ErrUnavailable,
 	"denied":              cube.ErrUnavailable,
 }

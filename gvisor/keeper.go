@@ -146,10 +146,25 @@ const requestTime = time.Minute
 // carries it out all the same, and whoever undoes it must know that. What has not
 // been sent by then is not sent.
 func (k *keeper) call(ctx context.Context, method string, in any, files []*os.File, out any) error {
-	rpc, err := k.connection(ctx)
-	if err != nil {
-		return err
+	for {
+		rpc, err := k.connection(ctx)
+		if err != nil {
+			return err
+		}
+		err = k.callOn(ctx, rpc, method, in, files, out)
+		if fdrpc.Code(err) != keeperapi.CodeLeaving {
+			return err
+		}
+		// It has not begun; the next keeper will do it.
+		select {
+		case <-rpc.Done():
+		case <-ctx.Done():
+			return err
+		}
 	}
+}
+
+func (k *keeper) callOn(ctx context.Context, rpc *fdrpc.Client, method string, in any, files []*os.File, out any) (err error) {
 	switch method {
 	case keeperapi.MethodInfo, keeperapi.MethodList, keeperapi.MethodUsage, keeperapi.MethodWaitRestore:
 		_, err = rpc.Call(ctx, method, in, files, out)

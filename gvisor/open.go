@@ -210,8 +210,24 @@ func installedSentry(stateDir, version string) string {
 	return filepath.Join(stateDir, "engines", version, "cube-sentry")
 }
 
-// mkdirOpen makes directories that everybody may pass through.
+// mkdirOpen makes a directory that everybody may pass through. One that is there
+// must be ours alone to write to: what is found in it is believed.
 func mkdirOpen(dir string) error {
+	if !filepath.IsAbs(dir) {
+		return fmt.Errorf("%s: want an absolute path: %w", dir, cube.ErrInvalid)
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(dir, &st); err == nil {
+		switch {
+		case st.Uid != uint32(os.Geteuid()):
+			return fmt.Errorf("%s belongs to user %d; use a directory of your own: %w", dir, st.Uid, cube.ErrInvalid)
+		case st.Mode&0o022 != 0:
+			return fmt.Errorf("%s can be written to by others; run chmod go-w on it, or use another: %w", dir, cube.ErrInvalid)
+		case st.Mode&0o011 != 0o011:
+			return os.Chmod(dir, os.FileMode(st.Mode&0o777|0o011)) // sentries pass as nobody
+		}
+		return nil
+	}
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return err
 	}

@@ -11,11 +11,22 @@ import (
 // revive gives a sandbox whose NIC is lost a new life, from its own state of this
 // moment: nothing inside is lost but connections.
 func (e *Engine) revive(ctx context.Context, id cube.SandboxID) {
-	s, err := e.lock(id)
+	s, err := e.find(id)
 	if err != nil {
-		return // it is being ended, or replaced
+		return
+	}
+	// A verb may be at work, and just about to find out that it cannot go on.
+	select {
+	case s.verb <- struct{}{}:
+	case <-ctx.Done():
+		return
 	}
 	defer s.unlock()
+	if s.mu.Lock(); s.gone || s.info.State == cube.StateDead {
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Unlock()
 	if err := e.reviveLocked(ctx, s); err != nil {
 		e.log.Error("a sandbox without a network could not be brought back", "sandbox", id, "error", err)
 		return

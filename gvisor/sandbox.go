@@ -23,6 +23,7 @@ type sandbox struct {
 	life     string // the current one
 	rootfs   string
 	agent    string
+	engine   string // the version of its sentry, which its images need
 	identity cube.Identity
 	gone     bool               // killed; whoever still holds the pointer must let go
 	cost     int64              // what admission was asked for, in bytes
@@ -42,7 +43,7 @@ func (s *sandbox) adopt(l keeperapi.Life) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropSpare()
-	s.life, s.rootfs, s.agent, s.identity = l.Life, l.Rootfs, l.Agent, l.Labels.Identity
+	s.life, s.rootfs, s.agent, s.engine, s.identity = l.Life, l.Rootfs, l.Agent, l.Engine, l.Labels.Identity
 	s.info = cube.Sandbox{
 		ID: l.Labels.Sandbox, Generation: l.Labels.Generation, State: cube.StateRunning,
 		Image: l.Labels.Image, Limits: l.Limits, StartedAt: l.Started, Death: l.Death,

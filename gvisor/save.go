@@ -158,7 +158,7 @@ func (e *Engine) describe(s *sandbox, kind cube.ImageKind) cube.Image {
 	defer s.mu.Unlock()
 	im := cube.Image{
 		Kind: kind, Source: s.id, Created: time.Now().UTC(), Limits: s.info.Limits,
-		Engine: e.Version(), Rootfs: s.rootfs, Agent: s.agent,
+		Engine: s.engine, Rootfs: s.rootfs, Agent: s.agent,
 	}
 	if kind == cube.KindTemplate {
 		im.Source = ""

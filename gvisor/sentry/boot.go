@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -110,6 +111,9 @@ func (k *Keeper) startSentry(l *life, b keeperapi.Boot, files []*os.File) (err e
 			return fmt.Errorf("cgroup of %s: %w", b.Life, err)
 		}
 	}
+	var side sync.WaitGroup
+	side.Go(k.cgroups.ready)
+	defer side.Wait()
 	s, err := k.newSandbox(l, b, files)
 	if err != nil {
 		return fmt.Errorf("boot %s: %w%s", b.Life, err, because(lastWords(l.dir)))
