@@ -324,3 +324,30 @@ func TestASaveThatFailsInTheSentryEndsNothing(t *testing.T) {
 	}
 	answersAsBefore(t, id, before, c)
 }
+
+func TestNoSentryHoldsADescriptorOfAnother(t *testing.T) {
+	l.Guard(t)
+	ids := clone(t, witness(t), 8) // booted at the same time
+	owner := map[string]cube.SandboxID{}
+	for _, id := range ids {
+		life := lifeOf(t, id)
+		dir := fmt.Sprintf("/proc/%d/fd", life.PID)
+		fds, err := os.ReadDir(dir)
+		noError(t, err, "descriptors of the sentry")
+		sockets := 0
+		for _, fd := range fds {
+			target, err := os.Readlink(filepath.Join(dir, fd.Name()))
+			if err != nil || !strings.HasPrefix(target, "socket:") {
+				continue
+			}
+			sockets++
+			if other, ok := owner[target]; ok && other != id {
+				t.Errorf("%s is open in the sentries of %s and %s", target, other, id)
+			}
+			owner[target] = id
+		}
+		if sockets < 2 {
+			t.Errorf("the sentry of %s has %d sockets; want its control socket and its NIC", id, sockets)
+		}
+	}
+}

@@ -34,7 +34,11 @@ func IsSentry() bool {
 func RunSentry() {
 	collectLater()
 	if firstStage(os.Args) {
-		if err := passGate(flagValue(os.Args, "root")); err != nil {
+		err := closeUngiven(os.Args) // before anything else is opened
+		if err == nil {
+			err = passGate(flagValue(os.Args, "root"))
+		}
+		if err != nil {
 			fmt.Fprintf(os.Stderr, "cube-sentry: %v\n", err)
 			os.Exit(1)
 		}

@@ -221,3 +221,10 @@ func TestAProcessIsToldFromALaterOneWithItsPID(t *testing.T) {
 		t.Errorf("got %+v, %v", st, err)
 	}
 }
+
+func TestASentryKeepsOnlyWhatItWasGiven(t *testing.T) {
+	args := []string{"runsc-sandbox", "--root=/r", "--log-fd=3", "boot", "--io-fds=4", "--io-fds=5", "--start-sync-fd=6", "--total-memory=99", "id"}
+	if got := lastDonated(args); got != 6 {
+		t.Errorf("the last donated descriptor is %d, want 6", got)
+	}
+}
