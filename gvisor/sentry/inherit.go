@@ -2,7 +2,7 @@ package sentry
 
 import (
 	"fmt"
-	"math"
+	"os"
 	"regexp"
 	"strconv"
 
@@ -17,9 +17,23 @@ var donated = regexp.MustCompile(`^--[a-z-]+-fds?=([0-9]+)$`)
 // the control socket of a sentry without close-on-exec, so one that is started at
 // the same moment inherits it: it could speak for another sandbox's kernel, and
 // where the number was one of those that gVisor keeps for itself it did not boot.
+//
+// What this program has opened itself by now, its runtime say, is close-on-exec;
+// what it inherited cannot be.
 func closeUngiven(args []string) error {
-	if err := unix.CloseRange(uint(lastDonated(args)+1), math.MaxUint32, 0); err != nil {
-		return fmt.Errorf("close inherited descriptors: %w", err)
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("inherited descriptors: %w", err)
+	}
+	last := lastDonated(args)
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= last {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+		}
 	}
 	return nil
 }
