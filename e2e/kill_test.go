@@ -158,3 +158,27 @@ func TestTheGuestsRootCannotEndTheSandboxWithSignals(t *testing.T) {
 	}
 	runs(t, id, 1)
 }
+
+func TestTheUsersInitComesBackWhateverRootHasDoneToItsMountPoint(t *testing.T) {
+	for name, spoil := range map[string]string{
+		"removed": "rmdir /boot",
+		"a link":  "rmdir /boot && ln -s /proc /boot",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l.Guard(t)
+			id := witness(t)
+			sh(t, id, spoil)
+			l.Run(t.Context(), id, "/bin/sh", "-c", "kill -9 1") // ends with its init
+			again(t, "commands run", func(ctx context.Context) error {
+				out, err := l.Run(ctx, id, "/bin/true")
+				if err == nil && out.Exit != 0 {
+					err = fmt.Errorf("exit status %d", out.Exit)
+				}
+				return err
+			})
+			if got := sh(t, id, "ls -d /proc/self/status"); got != "/proc/self/status" {
+				t.Errorf("/proc: got %q", got)
+			}
+		})
+	}
+}

@@ -3,6 +3,8 @@ package agent
 import (
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
+	"io"
 	"math"
 	"net/http"
 
@@ -76,7 +78,7 @@ func (a *Agent) handleInit(w http.ResponseWriter, r *http.Request) {
 		DefaultWorkdir string            `json:"defaultWorkdir"`
 	}
 	if r.ContentLength != 0 {
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxConfigure)).Decode(&q); err != nil {
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxConfigure)).Decode(&q); err != nil && !errors.Is(err, io.EOF) {
 			filesystem.WriteError(w, http.StatusBadRequest, err.Error())
 			return
 		}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strconv"
@@ -120,8 +121,8 @@ func (m *memoryWatch) used() int64 {
 	return int64(s.Totalram-s.Freeram) * int64(s.Unit)
 }
 
-// kill kills the largest process. Init, which users' root may have taken over,
-// is one of them only where it holds much: all others would die with it.
+// kill kills the largest process. Init is one of them only where it holds much,
+// for users' root may have taken it over: all others would die with it.
 func (m *memoryWatch) kill(limit int64) {
 	group, pid, rss := largest(limit / 4)
 	if pid == 0 {
@@ -133,16 +134,45 @@ func (m *memoryWatch) kill(limit int64) {
 	}
 }
 
-// largest returns the users' process with the most resident memory, in bytes,
-// those in init's group only from initFrom on.
+// largest returns the process with the most resident memory, in bytes, the agent
+// excepted, and init only from initFrom on. It looks at every process, not at
+// groups: users' root may have moved some out of theirs.
 func largest(initFrom int64) (group string, pid int, rss int64) {
-	cgroup.Processes(func(g string, p int) bool {
-		if r := resident(p); r > rss && (g != cgroup.Init || r >= initFrom) {
-			group, pid, rss = g, p, r
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return "", 0, 0
+	}
+	for _, e := range entries {
+		p, err := strconv.Atoi(e.Name())
+		if err != nil || p == os.Getpid() {
+			continue
 		}
-		return true
+		if r := resident(p); r > rss && (r >= initFrom || parent(p) != os.Getpid()) {
+			pid, rss = p, r
+		}
+	}
+	cgroup.Processes(func(g string, p int) bool {
+		if p == pid {
+			group = g
+		}
+		return p != pid
 	})
 	return group, pid, rss
+}
+
+// parent returns the PID of a process's parent; that of init is the agent.
+func parent(pid int) int {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// The name in parentheses may hold anything; the fields that follow cannot.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(fields) < 2 {
+		return 0
+	}
+	n, _ := strconv.Atoi(fields[1])
+	return n
 }
 
 func resident(pid int) int64 {

@@ -46,8 +46,10 @@ func mounts() uint32 {
 	if errno := mount(empty, text("/\x00"), empty, unix.MS_REC|unix.MS_PRIVATE); errno != 0 {
 		return errno
 	}
-	// Not being mounted is well: somebody else packed the agent.
-	if _, errno := call(unix.SYS_UMOUNT2, text("/boot\x00"), unix.MNT_DETACH, 0, 0); errno != 0 && errno != uint32(unix.EINVAL) {
+	// Not being mounted is well: somebody else packed the agent. So is the
+	// directory's being gone or a link: users' root may have seen to that.
+	_, errno := call(unix.SYS_UMOUNT2, text("/boot\x00"), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW, 0, 0)
+	if errno != 0 && errno != uint32(unix.EINVAL) && errno != uint32(unix.ENOENT) && errno != uint32(unix.ENOTDIR) {
 		return errno
 	}
 	if _, errno := call(unix.SYS_UMOUNT2, text("/proc\x00"), unix.MNT_DETACH, 0, 0); errno != 0 {
@@ -62,7 +64,7 @@ func mounts() uint32 {
 	if errno := mount(empty, text("/run/cube\x00"), empty, unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|strict); errno != 0 {
 		return errno
 	}
-	_, errno := call(unix.SYS_CHDIR, text("/\x00"), 0, 0, 0)
+	_, errno = call(unix.SYS_CHDIR, text("/\x00"), 0, 0, 0)
 	return errno
 }
 

@@ -63,10 +63,10 @@ const (
 	StepSignals                 // setup: signals
 )
 
-// UserCapabilities is what root among the users has: Docker's default, and
-// SYS_PTRACE for debuggers. SYS_ADMIN is not among them: with it root could
+// UserCapabilities is what root among the users has: Docker's default without
+// NET_RAW, for raw sockets are off, and SYS_PTRACE for debuggers. SYS_ADMIN is not among them: with it root could
 // mount, unmount and enter namespaces.
 const UserCapabilities uint64 = 1<<unix.CAP_AUDIT_WRITE | 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE |
 	1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | 1<<unix.CAP_KILL | 1<<unix.CAP_MKNOD |
-	1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_SETFCAP | 1<<unix.CAP_SETGID |
+	1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SETFCAP | 1<<unix.CAP_SETGID |
 	1<<unix.CAP_SETPCAP | 1<<unix.CAP_SETUID | 1<<unix.CAP_SYS_CHROOT | 1<<unix.CAP_SYS_PTRACE

@@ -4,9 +4,13 @@
 package filesystem
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"cubesandbox/guest/envdpb/filesystem"
@@ -63,13 +67,28 @@ func fileType(m os.FileMode) filesystem.FileType {
 	return filesystem.FileType_FILE_TYPE_UNSPECIFIED
 }
 
+// readDir returns at most n entries of a directory, in lexical order.
+func readDir(dir string, n int) ([]os.DirEntry, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, nil
+}
+
 // maxEntries bounds the answer to ListDir.
 const maxEntries = 50_000
 
 // list describes what is in a directory, in lexical order, down to depth levels.
 // It does not follow links below dir.
 func list(dir string, depth int, names users.Names, to []*filesystem.EntryInfo) ([]*filesystem.EntryInfo, error) {
-	entries, err := os.ReadDir(dir)
+	entries, err := readDir(dir, maxEntries-len(to)+1)
 	if err != nil {
 		return to, err
 	}

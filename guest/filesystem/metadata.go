@@ -71,11 +71,15 @@ func replaceMetadata(fd int, meta map[string]string) error {
 // readMetadata returns a file's metadata, nil when there is none.
 func readMetadata(path string) map[string]string {
 	var meta map[string]string
+	total := 0
 	for _, name := range attributes(func(b []byte) (int, error) { return unix.Llistxattr(path, b) }) {
 		value := make([]byte, maxMetadata)
 		n, err := unix.Lgetxattr(path, name, value)
 		if err != nil || !printable(string(value[:n])) || !printable(name) {
 			continue
+		}
+		if total += len(name) - len(metadataPrefix) + n; total > maxMetadata {
+			break // more than can be set through us
 		}
 		if meta == nil {
 			meta = make(map[string]string)

@@ -152,6 +152,9 @@ func (t *Table) follow(p *Process, outputs []source, deadline time.Time) {
 	t.finished(p)
 }
 
+// shellKilled is the status of a shell whose command was ended by SIGKILL.
+const shellKilled = 128 + int32(unix.SIGKILL)
+
 // endEvent describes an end as Go's os.ProcessState does, which is what E2B sends.
 func endEvent(status unix.WaitStatus, oom bool) *process.ProcessEvent_EndEvent {
 	e := &process.ProcessEvent_EndEvent{ExitCode: -1, Exited: status.Exited()}
@@ -167,7 +170,7 @@ func endEvent(status unix.WaitStatus, oom bool) *process.ProcessEvent_EndEvent {
 	}
 	if e.ExitCode != 0 {
 		text := e.Status
-		if oom {
+		if oom && (status.Signaled() || e.ExitCode == shellKilled) {
 			text = "oom"
 		}
 		e.Error = &text

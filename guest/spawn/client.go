@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -168,7 +169,9 @@ func (i *Init) receive() {
 		}
 		switch kind {
 		case bareinit.KindStarted:
-			i.adopt(words)
+			if !i.adopt(words) {
+				return
+			}
 		case bareinit.KindExited:
 			i.end(int(words[0]), unix.WaitStatus(words[1]))
 		default:
@@ -178,19 +181,25 @@ func (i *Init) receive() {
 }
 
 // adopt makes the child known before its exit can be read. What nobody asked
-// for is ignored.
-func (i *Init) adopt(words [3]uint32) {
+// for is ignored. It returns false for a PID that cannot be: users' root may speak
+// in init's place, and a child that is overwritten would never end.
+func (i *Init) adopt(words [3]uint32) bool {
 	if len(i.starting) == 0 || len(i.answers) > 0 {
-		return
+		return true
 	}
 	a := answer{step: words[1], errno: words[2]}
 	if a.step == 0 {
-		a.child, _ = NewChild(int(words[0]))
+		pid := int(words[0])
 		i.mu.Lock()
-		i.children[a.child.PID] = a.child
-		i.mu.Unlock()
+		defer i.mu.Unlock()
+		if pid < 2 || pid > math.MaxInt32 || i.children[pid] != nil {
+			return false
+		}
+		a.child, _ = NewChild(pid)
+		i.children[pid] = a.child
 	}
 	i.answers <- a // has room: only this goroutine sends
+	return true
 }
 
 func (i *Init) end(pid int, status unix.WaitStatus) {

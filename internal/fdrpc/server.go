@@ -105,6 +105,10 @@ func (s *Server) Serve(l *net.UnixListener) error {
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
+		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ECONNABORTED) {
+			unix.Poll(nil, 20) // it passes when somebody closes something
+			continue
+		}
 		if err != nil {
 			return err
 		}
