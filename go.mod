@@ -8,6 +8,8 @@ require (
 	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237
 )
 
+require github.com/gofrs/flock v0.8.0 // indirect
+
 require (
 	connectrpc.com/connect v1.21.1
 	github.com/cenkalti/backoff v2.2.1+incompatible // indirect
@@ -36,3 +38,5 @@ require (
 	golang.org/x/time v0.15.0 // indirect
 	google.golang.org/protobuf v1.36.12
 )
+
+tool gvisor.dev/gvisor/runsc
