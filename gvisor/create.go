@@ -152,7 +152,6 @@ func (e *Engine) newLife(ctx context.Context, src source, l keeperapi.Labels) (s
 // bootedLife takes a sentry from the pool, or boots one.
 func (e *Engine) bootedLife(ctx context.Context, sh shape, l keeperapi.Labels) (string, error) {
 	if life, ok := e.pools.booted(sh); ok {
-		l.Owner = e.owner
 		err := e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: life, Labels: l}, nil, nil)
 		if err == nil {
 			return life, nil
@@ -166,7 +165,6 @@ func (e *Engine) bootedLife(ctx context.Context, sh shape, l keeperapi.Labels) (
 // claimed is on record before it moves.
 func (e *Engine) claimMember(ctx context.Context, m member, spec cube.CreateSpec) (_ cube.Sandbox, err error) {
 	l := pendingLabels(spec)
-	l.Owner = e.owner
 	err = e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: m.life, Labels: l, Resume: true}, nil, nil)
 	if err == nil {
 		c := identify(spec.ID, spec.Generation, spec.Identity, m.image.Limits)
@@ -202,7 +200,7 @@ func (e *Engine) install(ctx context.Context, life string, l keeperapi.Labels, c
 }
 
 func (e *Engine) makeCurrent(ctx context.Context, life string, l keeperapi.Labels) (keeperapi.Life, error) {
-	l.Role, l.Owner = keeperapi.RoleCurrent, ""
+	l.Role = keeperapi.RoleCurrent
 	var v keeperapi.Life
 	err := e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: life, Labels: l}, nil, &v)
 	return v, err

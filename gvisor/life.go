@@ -44,7 +44,6 @@ func (e *Engine) bootLife(ctx context.Context, sh shape, labels keeperapi.Labels
 		return "", err
 	}
 	defer filestore.Close()
-	labels.Owner = e.owner
 	life := randomHex(16)
 	b := keeperapi.Boot{Life: life, Limits: sh.limits, Rootfs: sh.rootfs, Agent: sh.agent, Labels: labels}
 	if err := e.keeper.call(ctx, keeperapi.MethodBoot, b, []*os.File{rootfs, agent, filestore}, nil); err != nil {

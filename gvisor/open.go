@@ -43,7 +43,6 @@ type Engine struct {
 	images *image.Store
 	keeper *keeper
 	net    *network.Client
-	owner  string // names this engine in the labels of what it has begun
 	agent  string // digest of the agent's file system for new templates
 
 	admission admission
@@ -79,7 +78,7 @@ func Open(ctx context.Context, conf Config) (*Engine, error) {
 	if len(conf.RunDir) > 60 {
 		return nil, fmt.Errorf("run directory %s is longer than the 60 bytes that leave room for a socket's name: %w", conf.RunDir, cube.ErrInvalid)
 	}
-	e := &Engine{conf: conf, log: conf.Log, images: conf.Images, owner: randomHex(8),
+	e := &Engine{conf: conf, log: conf.Log, images: conf.Images,
 		sandboxes: map[cube.SandboxID]*sandbox{}, byLife: map[string]*sandbox{}, claimed: map[cube.SandboxID]struct{}{},
 		dead:     map[string]keeperapi.Life{},
 		restores: make(chan struct{}, runtime.NumCPU())}

@@ -118,8 +118,6 @@ type Labels struct {
 	// Pausing is the image that a pause is writing. Where that is published, the
 	// pause has happened and the life is to be ended.
 	Pausing cube.ImageID `json:"pausing,omitempty"`
-	// Owner is the engine that will finish what it began with this life.
-	Owner string `json:"owner,omitempty"`
 }
 
 // Role is what a life is for.
@@ -127,7 +125,7 @@ type Role string
 
 // The roles.
 const (
-	// RolePending: a verb is at work; an engine that finds one whose owner is gone
+	// RolePending: a verb is at work; an engine that opens and finds one
 	// ends it.
 	RolePending Role = "pending"
 	// RolePool: kept ready for nobody yet; ended like a pending one.
