@@ -82,13 +82,15 @@ type Engine interface {
 	Rollback(ctx context.Context, id SandboxID, image ImageID) (Sandbox, error)
 
 	// Clone makes len(specs) new sandboxes from a running one, all from one
-	// instant; spec.Image is ignored. The source runs on. All or nothing.
+	// instant; spec.Image is ignored. At most limit are restored at the same time;
+	// 0, and more than the engine thinks good, mean what it thinks good. The source
+	// runs on. All or nothing.
 	//
 	// Before: the source is running; all ids are new and different.
 	// After success: all are running, in the order of specs.
 	// After failure: none exists, nor does the image that was made on the way.
 	// ErrNoCapacity before the source is touched.
-	Clone(ctx context.Context, id SandboxID, specs []CreateSpec) ([]Sandbox, error)
+	Clone(ctx context.Context, id SandboxID, specs []CreateSpec, limit int) ([]Sandbox, error)
 
 	// Kill ends a sandbox and frees everything that it held. Idempotent: an
 	// unknown id is ErrNotFound, a dead one is forgotten and gives nil. It waits

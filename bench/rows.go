@@ -184,7 +184,7 @@ func (b *bench) clone(ctx context.Context, id cube.SandboxID, n int) (sample, er
 	}
 	cloned := false
 	s, err := b.time(ctx, func() error {
-		if _, err := b.Engine.Clone(ctx, id, specs); err != nil {
+		if _, err := b.Engine.Clone(ctx, id, specs, 0); err != nil {
 			return err
 		}
 		cloned = true

@@ -44,7 +44,7 @@ func clone(t *testing.T, id cube.SandboxID, n int) []cube.SandboxID {
 	for i := range specs {
 		specs[i].ID = cube.NewSandboxID()
 	}
-	_, err := l.Engine.Clone(t.Context(), id, specs)
+	_, err := l.Engine.Clone(t.Context(), id, specs, 0)
 	noError(t, err, "clone")
 	ids := make([]cube.SandboxID, n)
 	for i := range specs {

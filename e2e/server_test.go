@@ -53,7 +53,7 @@ func verbs(s served) error {
 		ids := []cube.SandboxID{cube.NewSandboxID(), cube.NewSandboxID(), cube.NewSandboxID()}
 		_, create := e.Create(ctx, cube.CreateSpec{ID: ids[0], Image: s.Witness})
 		_, save := e.Save(ctx, ids[0], image)
-		_, clone := e.Clone(ctx, ids[0], []cube.CreateSpec{{ID: ids[1]}, {ID: ids[2]}})
+		_, clone := e.Clone(ctx, ids[0], []cube.CreateSpec{{ID: ids[1]}, {ID: ids[2]}}, 0)
 		_, rollback := e.Rollback(ctx, ids[0], image)
 		_, pause := e.Pause(ctx, ids[0], paused)
 		_, resume := e.Resume(ctx, cube.CreateSpec{ID: ids[0], Image: paused, Generation: 3})

@@ -180,7 +180,7 @@ func TestFiveThousandClonesAreRefusedAtOnceWithNeededAndFree(t *testing.T) {
 		specs[i].ID = cube.NewSandboxID()
 	}
 	began := time.Now()
-	_, err := l.Engine.Clone(t.Context(), id, specs)
+	_, err := l.Engine.Clone(t.Context(), id, specs, 0)
 	took := time.Since(began)
 	isRefused(t, err)
 	if took > 100*time.Millisecond {

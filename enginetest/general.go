@@ -37,7 +37,7 @@ func verbs() []verb {
 			return err
 		}},
 		{"clone", func(ctx context.Context, x *X, id cube.SandboxID, _ cube.ImageID) error {
-			_, err := x.e.Clone(ctx, id, []cube.CreateSpec{{ID: cube.NewSandboxID()}})
+			_, err := x.e.Clone(ctx, id, []cube.CreateSpec{{ID: cube.NewSandboxID()}}, 0)
 			return err
 		}},
 	}

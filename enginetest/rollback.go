@@ -135,7 +135,7 @@ func clonePromises() []promise {
 			want[1].Image = cube.NewSnapshotID() // ignored
 			want[2].Identity.Hostname = "third"
 			before := x.images()
-			got, err := x.e.Clone(x.ctx, s.ID, want)
+			got, err := x.e.Clone(x.ctx, s.ID, want, 0)
 			x.noError(err, "clone")
 			if len(got) != len(want) {
 				x.Fatalf("got %d clones, want %d", len(got), len(want))
@@ -158,7 +158,7 @@ func clonePromises() []promise {
 		{"clone: clones and source do not see each other's changes", func(x *X) {
 			s := x.create()
 			x.put(s.ID, "k", "same")
-			got, err := x.e.Clone(x.ctx, s.ID, specs(2))
+			got, err := x.e.Clone(x.ctx, s.ID, specs(2), 0)
 			x.noError(err, "clone")
 			all := []cube.SandboxID{s.ID, got[0].ID, got[1].ID}
 			for _, id := range all {
@@ -172,7 +172,7 @@ func clonePromises() []promise {
 			s := x.create()
 			x.put(s.ID, "k", "v")
 			for range 3 {
-				got, err := x.e.Clone(x.ctx, s.ID, specs(1))
+				got, err := x.e.Clone(x.ctx, s.ID, specs(1), 0)
 				x.noError(err, "clone")
 				x.noError(x.e.Kill(x.ctx, s.ID), "kill the source")
 				s = got[0]
@@ -194,7 +194,7 @@ func clonePromises() []promise {
 				{twice, []error{cube.ErrInvalid, cube.ErrExists}}, {taken, []error{cube.ErrExists}},
 				{malformed, []error{cube.ErrInvalid}}, {nil, []error{cube.ErrInvalid}},
 			} {
-				_, err := x.e.Clone(x.ctx, s.ID, c.specs)
+				_, err := x.e.Clone(x.ctx, s.ID, c.specs, 0)
 				if !slices.ContainsFunc(c.want, func(want error) bool { return errors.Is(err, want) }) {
 					x.Errorf("clone: got error %v, want one of %v", err, c.want)
 				}
@@ -209,7 +209,7 @@ func clonePromises() []promise {
 			c := x.connect(s.ID)
 			before := x.images()
 			began := time.Now()
-			_, err := x.e.Clone(x.ctx, s.ID, specs(5000))
+			_, err := x.e.Clone(x.ctx, s.ID, specs(5000), 0)
 			if d := time.Since(began); d > 100*time.Millisecond {
 				x.Errorf("the refusal took %v, want less than 100 ms", d)
 			}
@@ -232,7 +232,7 @@ func clonePromises() []promise {
 				if !ok {
 					continue
 				}
-				if _, err := x.e.Clone(x.ctx, s.ID, specs(3)); err == nil {
+				if _, err := x.e.Clone(x.ctx, s.ID, specs(3), 0); err == nil {
 					x.Errorf("%s: got no error", f)
 				}
 				undo()

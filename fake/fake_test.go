@@ -137,7 +137,7 @@ func TestACancelledVerbUndoesWhatItDidAtEveryPoint(t *testing.T) {
 			return err
 		},
 		"clone": func(ctx context.Context, e *Engine, id cube.SandboxID, _ cube.ImageID) error {
-			_, err := e.Clone(ctx, id, []cube.CreateSpec{{ID: cube.NewSandboxID()}})
+			_, err := e.Clone(ctx, id, []cube.CreateSpec{{ID: cube.NewSandboxID()}}, 0)
 			return err
 		},
 	}

@@ -40,7 +40,7 @@ func (e *Engine) Pause(ctx context.Context, id cube.SandboxID, image cube.ImageI
 }
 
 // Clone implements cube.Engine.
-func (e *Engine) Clone(ctx context.Context, id cube.SandboxID, specs []cube.CreateSpec) ([]cube.Sandbox, error) {
+func (e *Engine) Clone(ctx context.Context, id cube.SandboxID, specs []cube.CreateSpec, _ int) ([]cube.Sandbox, error) {
 	s, end, err := e.begin(ctx, "clone", id)
 	if err != nil {
 		return nil, err

@@ -11,12 +11,15 @@ import (
 )
 
 // Clone implements cube.Engine.
-func (e *Engine) Clone(ctx context.Context, id cube.SandboxID, specs []cube.CreateSpec) ([]cube.Sandbox, error) {
+func (e *Engine) Clone(ctx context.Context, id cube.SandboxID, specs []cube.CreateSpec, limit int) ([]cube.Sandbox, error) {
 	ctx, end, err := e.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
+	if limit < 0 {
+		return nil, fmt.Errorf("clone %s: %d at the same time: %w", id, limit, cube.ErrInvalid)
+	}
 	if len(specs) == 0 {
 		return nil, fmt.Errorf("clone %s: no clones asked for: %w", id, cube.ErrInvalid)
 	}
@@ -34,7 +37,7 @@ func (e *Engine) Clone(ctx context.Context, id cube.SandboxID, specs []cube.Crea
 	}
 	defer done()
 	defer closeAll(src.files)
-	out, err := e.createAll(ctx, specs, src)
+	out, err := e.createAll(ctx, specs, src, limit)
 	if err != nil {
 		return nil, fmt.Errorf("clone %s: %w", id, err)
 	}
@@ -67,8 +70,8 @@ func (e *Engine) cloneSource(ctx context.Context, id cube.SandboxID, n int) (_ s
 
 // createAll makes all sandboxes or none. They are pending until every one is
 // there: what a crash leaves before that is ended by the next engine.
-func (e *Engine) createAll(ctx context.Context, specs []cube.CreateSpec, src source) ([]cube.Sandbox, error) {
-	lives, err := e.newLives(ctx, specs, src)
+func (e *Engine) createAll(ctx context.Context, specs []cube.CreateSpec, src source, limit int) ([]cube.Sandbox, error) {
+	lives, err := e.newLives(ctx, specs, src, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -88,13 +91,17 @@ func (e *Engine) createAll(ctx context.Context, specs []cube.CreateSpec, src sou
 }
 
 // newLives restores one life for each spec, or none.
-func (e *Engine) newLives(ctx context.Context, specs []cube.CreateSpec, src source) ([]string, error) {
+func (e *Engine) newLives(ctx context.Context, specs []cube.CreateSpec, src source, limit int) ([]string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lives := make([]string, len(specs))
 	errs := make([]error, len(specs))
 	// Twice the processors: one sentry boots while another restores.
-	slots := make(chan struct{}, 2*cap(e.restores))
+	most := 2 * cap(e.restores)
+	if limit > 0 {
+		most = min(most, limit)
+	}
+	slots := make(chan struct{}, most)
 	var wg sync.WaitGroup
 	for i := range specs {
 		specs[i].Generation, specs[i].Image = max(1, specs[i].Generation), ""

@@ -62,7 +62,7 @@ func (t EngineTarget) Clone(ctx context.Context, sandbox string, n int) ([]strin
 	for i := range specs {
 		specs[i].ID = cube.NewSandboxID()
 	}
-	clones, err := t.Engine.Clone(ctx, cube.SandboxID(sandbox), specs)
+	clones, err := t.Engine.Clone(ctx, cube.SandboxID(sandbox), specs, 0)
 	ids := make([]string, len(clones))
 	for i, c := range clones {
 		ids[i] = string(c.ID)

@@ -1,0 +1,141 @@
+package cube
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Record is a sandbox as the service knows it: what must survive the end of every
+// process of ours, and what must not go back in time with its memory.
+type Record struct {
+	ID SandboxID
+	// Generation of the current life, or of the last one while there is none.
+	Generation Generation
+	Phase      Phase
+	// Template is what it was made from: a template, or a snapshot.
+	Template ImageID
+	// Alias is the name that was asked for at create; empty for an id.
+	Alias string
+	// Parent is the sandbox that it is a clone of, or whose snapshot it was made
+	// from; empty for one made from a template.
+	Parent   SandboxID
+	Limits   Limits
+	Identity Identity
+	// TrafficToken is asked for on every port but envd's; empty: none is.
+	TrafficToken string
+	Metadata     map[string]string
+	Clock        Clock
+	// Timeout is how long it may live (ClockAbsolute: from when it was set,
+	// ClockIdle: without traffic); NeverTimeout for always.
+	Timeout time.Duration
+	// EndAt is when the time is over; zero for never, and while it is paused.
+	EndAt     time.Time
+	OnTimeout OnTimeout
+	// AutoResume: traffic to it while it is paused brings it back.
+	AutoResume bool
+	// AllowInternet is what was asked for; nil where nothing was.
+	AllowInternet *bool
+	// Network and MCP are what was asked for, as JSON objects; nil where nothing was.
+	Network, MCP json.RawMessage
+	// Image is the saved state of a sandbox that is paused, or is becoming so or
+	// ceasing to be; empty otherwise.
+	Image ImageID
+	// StartedAt is when it was created. It never changes.
+	StartedAt time.Time
+	// ChangedAt is when Phase became what it is.
+	ChangedAt time.Time
+	// End says why it ended, when Phase is PhaseEnded.
+	End *Death
+}
+
+// Phase is where a sandbox is between create and its end. It is on disk before
+// anything is done about it, so that whoever finds it knows what was meant.
+type Phase string
+
+// The phases. Those that end in "ing", but for running, belong to a verb at work.
+const (
+	PhaseCreating    Phase = "creating"
+	PhaseRunning     Phase = "running"
+	PhasePausing     Phase = "pausing"
+	PhasePaused      Phase = "paused"
+	PhaseResuming    Phase = "resuming"
+	PhaseRollingBack Phase = "rolling-back"
+	PhaseKilling     Phase = "killing"
+	// PhaseEnded is what is left of a sandbox that is no more: id, times and why.
+	PhaseEnded Phase = "ended"
+)
+
+// Clock is what a sandbox's timeout counts. It is fixed at create.
+type Clock string
+
+const (
+	// ClockAbsolute: the end is a moment, moved only when somebody moves it (E2B).
+	ClockAbsolute Clock = "absolute"
+	// ClockIdle: the time since the last traffic counts (CubeSandbox).
+	ClockIdle Clock = "idle"
+)
+
+// OnTimeout is what happens when a sandbox's time is over.
+type OnTimeout string
+
+// What can happen.
+const (
+	OnTimeoutKill  OnTimeout = "kill"
+	OnTimeoutPause OnTimeout = "pause"
+)
+
+// NeverTimeout as a timeout: it has no end.
+const NeverTimeout time.Duration = -1
+
+// Snapshot is the saved state of a sandbox, kept by name or id until somebody
+// deletes it.
+type Snapshot struct {
+	ID ImageID
+	// Name is the one given, without a tag; empty for none. Several may have the
+	// same: the newest is meant by it.
+	Name string
+	// Source is the sandbox that was saved.
+	Source SandboxID
+	// Template is what Source was made from.
+	Template  ImageID
+	State     SnapshotState
+	CreatedAt time.Time
+	Limits    Limits
+	// Bytes is its size on disk; 0 until it is ready.
+	Bytes int64
+}
+
+// SnapshotState says whether a snapshot can be used.
+type SnapshotState string
+
+// The states of a snapshot.
+const (
+	SnapshotCreating SnapshotState = "creating"
+	SnapshotReady    SnapshotState = "ready"
+	SnapshotDeleting SnapshotState = "deleting"
+)
+
+// Template is what sandboxes are made from.
+type Template struct {
+	Image Image
+	// Names are those that mean it now, in order.
+	Names []string
+}
+
+// EndedError is ErrNotFound for a sandbox that existed.
+type EndedError struct {
+	ID  SandboxID
+	End Death
+}
+
+func (e *EndedError) Error() string {
+	s := fmt.Sprintf("sandbox %s not found: it ended at %s (%s", e.ID, e.End.At.UTC().Format(time.RFC3339), e.End.Reason)
+	if e.End.Detail != "" {
+		s += ": " + e.End.Detail
+	}
+	return s + ")"
+}
+
+// Unwrap makes errors.Is(err, ErrNotFound) true.
+func (e *EndedError) Unwrap() error { return ErrNotFound }
