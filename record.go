@@ -102,6 +102,9 @@ type Snapshot struct {
 	State     SnapshotState
 	CreatedAt time.Time
 	Limits    Limits
+	// Env is what Source had set in every process. A sandbox that is made from the
+	// snapshot has it too, below what its own request sets.
+	Env map[string]string
 	// Bytes is its size on disk; 0 until it is ready.
 	Bytes int64
 }

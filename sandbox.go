@@ -80,6 +80,8 @@ type DeathReason string
 const (
 	// DeathKilled: Kill was called.
 	DeathKilled DeathReason = "killed"
+	// DeathTimeout: its time was over.
+	DeathTimeout DeathReason = "timeout"
 	// DeathOOM: the host's memory limit was reached.
 	DeathOOM DeathReason = "oom"
 	// DeathExit: process 1 inside ended.

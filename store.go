@@ -10,8 +10,9 @@ import "context"
 // as it was or as it was to be, never between. Unknown ids are ErrNotFound, except
 // for the Delete methods, which are idempotent.
 type Store interface {
-	// PutSandbox inserts a record or replaces that with the same id.
-	PutSandbox(ctx context.Context, r Record) error
+	// PutSandboxes inserts records or replaces those with the same ids: all of them
+	// or, when it fails, none.
+	PutSandboxes(ctx context.Context, rs ...Record) error
 	// Sandbox returns one record.
 	Sandbox(ctx context.Context, id SandboxID) (Record, error)
 	// Sandboxes returns all records, ended ones included, ordered by StartedAt,
