@@ -37,13 +37,16 @@ var (
 	ErrUnsupported = errors.New("not supported by this engine")
 )
 
-// CapacityError is an ErrNoCapacity with its figures, in bytes.
+// CapacityError is an ErrNoCapacity with its figures.
 type CapacityError struct {
-	What         string // "memory"
-	Needed, Free int64
+	What         string // "memory" or "CPUs"
+	Needed, Free int64  // bytes of memory, numbers of CPUs
 }
 
 func (e *CapacityError) Error() string {
+	if e.What != "memory" {
+		return fmt.Sprintf("not enough %s: %d needed, %d free; kill or pause sandboxes, or ask for fewer", e.What, e.Needed, e.Free)
+	}
 	return fmt.Sprintf("not enough %s: %d MiB needed, %d MiB free; kill or pause sandboxes, or ask for fewer",
 		e.What, e.Needed>>20, e.Free>>20)
 }

@@ -37,6 +37,7 @@ var ErrNotRoot = errors.New("this needs root: it starts the keeper, which makes 
 type Session struct {
 	Engine *gvisor.Engine
 	Images *image.Store
+	names  Names
 	opt    Options
 }
 
@@ -59,7 +60,7 @@ func Open(ctx context.Context, o Options) (*Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the engine: %w", err)
 	}
-	return &Session{Engine: e, Images: images, opt: o}, nil
+	return &Session{Engine: e, Images: images, names: NamesIn(o.StateDir), opt: o}, nil
 }
 
 // Close lets go of the engine; sandboxes run on.
@@ -79,5 +80,5 @@ func (s *Session) Build(ctx context.Context, name string, fresh bool) (cube.Imag
 	if err != nil {
 		return cube.Image{}, err
 	}
-	return img, s.setName(filepath.Base(dir), img.ID)
+	return img, s.names.Set(filepath.Base(dir), img.ID)
 }

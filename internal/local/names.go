@@ -11,16 +11,19 @@ import (
 	cube "cubesandbox"
 )
 
-// Names of templates are files in the state directory that hold an image's id.
+// Names are those of templates: files in the state directory that hold an image's
+// id. Several processes may use them: a build gives a name while a server reads.
+type Names struct{ dir string }
 
-func (s *Session) namesDir() string { return filepath.Join(s.opt.StateDir, "names") }
+// NamesIn are those of a state directory.
+func NamesIn(stateDir string) Names { return Names{filepath.Join(stateDir, "names")} }
 
-// setName has name mean the template id from now on.
-func (s *Session) setName(name string, id cube.ImageID) error {
-	if err := os.MkdirAll(s.namesDir(), 0o700); err != nil {
+// Set has name mean the template id from now on.
+func (n Names) Set(name string, id cube.ImageID) error {
+	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(s.namesDir(), ".new-")
+	f, err := os.CreateTemp(n.dir, ".new-")
 	if err != nil {
 		return err
 	}
@@ -29,12 +32,12 @@ func (s *Session) setName(name string, id cube.ImageID) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), filepath.Join(s.namesDir(), name))
+	return os.Rename(f.Name(), filepath.Join(n.dir, name))
 }
 
 // Names returns the template that each name means.
-func (s *Session) Names() (map[string]cube.ImageID, error) {
-	entries, err := os.ReadDir(s.namesDir())
+func (n Names) Names() (map[string]cube.ImageID, error) {
+	entries, err := os.ReadDir(n.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -46,7 +49,10 @@ func (s *Session) Names() (map[string]cube.ImageID, error) {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		b, err := os.ReadFile(filepath.Join(s.namesDir(), e.Name()))
+		b, err := os.ReadFile(filepath.Join(n.dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // taken away meanwhile
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -58,6 +64,18 @@ func (s *Session) Names() (map[string]cube.ImageID, error) {
 	}
 	return out, nil
 }
+
+// RemoveName takes a name away; one that is not there is no error.
+func (n Names) RemoveName(name string) error {
+	err := os.Remove(filepath.Join(n.dir, filepath.Base(name)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Names returns the template that each name means.
+func (s *Session) Names() (map[string]cube.ImageID, error) { return s.names.Names() }
 
 // Template finds a published template by name or id.
 func (s *Session) Template(nameOrID string) (cube.Image, error) {
@@ -85,15 +103,12 @@ func (s *Session) RemoveTemplate(nameOrID string) (cube.ImageID, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := s.Images.Delete(img.ID); err != nil {
-		return "", err
-	}
 	for name, id := range names {
 		if id == img.ID {
-			if err := os.Remove(filepath.Join(s.namesDir(), name)); err != nil {
+			if err := s.names.RemoveName(name); err != nil {
 				return "", err
 			}
 		}
 	}
-	return img.ID, nil
+	return img.ID, s.Images.Delete(img.ID)
 }

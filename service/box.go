@@ -1,0 +1,169 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	cube "cubesandbox"
+	"cubesandbox/internal/timing"
+)
+
+// box is one sandbox. Whoever holds its turn may change its record; everybody may
+// read it.
+type box struct {
+	id   cube.SandboxID
+	turn chan struct{} // holds one: the lock that verbs take
+	over chan struct{} // closed when it has ended
+
+	mu     sync.Mutex // guards the following
+	rec    cube.Record
+	doom   chan struct{} // closed when somebody kills it
+	mask   string        // network.maskRequestHost
+	doomed bool
+	gone   bool // it has ended
+	timer  *time.Timer
+	// Traffic, for ClockIdle: streams that are open, and when the last one was.
+	streams int
+	last    time.Time
+}
+
+func newBox(r cube.Record) *box {
+	b := &box{
+		id: r.ID, rec: r, last: time.Now(), mask: maskHost(r.Network),
+		turn: make(chan struct{}, 1), doom: make(chan struct{}), over: make(chan struct{}),
+	}
+	return b
+}
+
+// maskHost reads the one thing in a network policy that requests need.
+func maskHost(network json.RawMessage) string {
+	var n struct {
+		MaskRequestHost string `json:"maskRequestHost"`
+	}
+	if len(network) == 0 || json.Unmarshal(network, &n) != nil {
+		return ""
+	}
+	return n.MaskRequestHost
+}
+
+// enter takes the turn, however long that is.
+func (b *box) enter() { b.turn <- struct{}{} }
+
+func (b *box) leave() { <-b.turn }
+
+// record is what it is now, with the end that its clock projects.
+func (b *box) record() cube.Record {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.rec
+	r.EndAt = b.end()
+	return r
+}
+
+// end is when its time is over; zero for never. mu is held.
+func (b *box) end() time.Time {
+	if b.rec.Clock != cube.ClockIdle || b.rec.EndAt.IsZero() {
+		return b.rec.EndAt
+	}
+	last := b.last
+	if b.streams > 0 {
+		last = time.Now()
+	}
+	if e := last.Add(b.rec.Timeout); e.After(b.rec.EndAt) {
+		return e
+	}
+	return b.rec.EndAt
+}
+
+// turnOf waits for the turn of a sandbox that nobody kills. leave ends it.
+func (s *Service) turnOf(ctx context.Context, id cube.SandboxID) (*box, error) {
+	b, err := s.find(id)
+	if err != nil {
+		return nil, err
+	}
+	defer timing.Phase(ctx, "wait")()
+	b.mu.Lock()
+	doom := b.doom
+	b.mu.Unlock()
+	select {
+	case b.turn <- struct{}{}:
+	case <-doom:
+		return nil, b.killed()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	b.mu.Lock()
+	gone, doomed := b.gone, b.doomed
+	b.mu.Unlock()
+	switch {
+	case gone:
+		b.leave()
+		_, err := s.find(id)
+		return nil, err
+	case doomed:
+		b.leave()
+		return nil, b.killed()
+	}
+	return b, nil
+}
+
+// killed is what verbs get that a Kill has overtaken.
+func (b *box) killed() error {
+	return fmt.Errorf("sandbox %s is being killed: %w", b.id, cube.ErrNotFound)
+}
+
+// runner waits for the turn of a sandbox that runs.
+func (s *Service) runner(ctx context.Context, id cube.SandboxID, verb string) (*box, error) {
+	b, err := s.turnOf(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if p := b.rec.Phase; p != cube.PhaseRunning {
+		b.leave()
+		return nil, fmt.Errorf("%s: sandbox %s is %s; resume it first: %w", verb, id, p, cube.ErrConflict)
+	}
+	return b, nil
+}
+
+// put writes a changed record and makes it the sandbox's. The caller has the turn.
+// What is on disk comes first: a record that could not be written changes nothing.
+func (s *Service) put(ctx context.Context, b *box, change func(*cube.Record)) error {
+	r := b.rec
+	change(&r)
+	if r.Phase != b.rec.Phase {
+		r.ChangedAt = time.Now()
+	}
+	if err := s.write(ctx, r); err != nil {
+		return err
+	}
+	b.set(r)
+	return nil
+}
+
+// settle is put where the world has already changed: the record follows, also
+// when it cannot be written. The next start finds out from the engine.
+func (s *Service) settle(ctx context.Context, b *box, change func(*cube.Record)) {
+	if err := s.put(context.WithoutCancel(ctx), b, change); err != nil {
+		s.log.Error("a record could not be written", "sandbox", b.id, "error", err)
+		r := b.rec
+		change(&r)
+		b.set(r)
+	}
+}
+
+func (s *Service) write(ctx context.Context, rs ...cube.Record) error {
+	defer timing.Phase(ctx, "store")()
+	if err := s.store.PutSandboxes(ctx, rs...); err != nil {
+		return fmt.Errorf("write the record of %s: %w", rs[0].ID, err)
+	}
+	return nil
+}
+
+func (b *box) set(r cube.Record) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rec = r
+}

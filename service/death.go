@@ -1,0 +1,82 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	cube "cubesandbox"
+)
+
+// follow hears what happens to sandboxes by itself.
+func (s *Service) follow(events <-chan cube.Event) {
+	for {
+		for ev := range events {
+			s.heard(ev)
+		}
+		if s.ctx.Err() != nil {
+			return
+		}
+		// We were too slow and have missed some.
+		events = s.engine.Events(s.ctx)
+		s.lookForDead()
+		if s.ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+func (s *Service) heard(ev cube.Event) {
+	switch ev.Kind {
+	case cube.EventDied:
+		s.wg.Go(func() { s.died(ev.Sandbox) })
+	case cube.EventOOM, cube.EventInitDied:
+		s.log.Warn("inside a sandbox", "sandbox", ev.Sandbox, "event", ev.Kind, "detail", ev.Detail)
+	}
+}
+
+func (s *Service) lookForDead() {
+	all, err := s.engine.Sandboxes(s.ctx)
+	if err != nil {
+		s.log.Error("the engine does not say what runs", "error", err)
+		return
+	}
+	for _, sb := range all {
+		if sb.State == cube.StateDead {
+			s.wg.Go(func() { s.died(sb.ID) })
+		}
+	}
+}
+
+// died records why a sandbox is dead, and frees what it held.
+func (s *Service) died(id cube.SandboxID) {
+	b, err := s.turnOf(s.ctx, id)
+	if err != nil {
+		return // a kill is at work, or was
+	}
+	defer b.leave()
+	s.mourn(context.WithoutCancel(s.ctx), b)
+}
+
+// mourn ends a sandbox that the engine says is dead. The caller has the turn.
+func (s *Service) mourn(ctx context.Context, b *box) (dead bool) {
+	sb, err := s.engine.Sandbox(ctx, b.id)
+	if err != nil || sb.State != cube.StateDead || sb.Death == nil {
+		return false
+	}
+	s.log.Warn("a sandbox has died", "sandbox", b.id, "reason", sb.Death.Reason, "detail", sb.Death.Detail)
+	s.bury(ctx, b.id)
+	s.finish(ctx, b, true, *sb.Death)
+	return true
+}
+
+// orDead makes the error of a verb that found its sandbox dead say so.
+func (s *Service) orDead(ctx context.Context, b *box, err error) error {
+	if !errors.Is(err, cube.ErrDead) || !s.mourn(context.WithoutCancel(ctx), b) {
+		return err
+	}
+	if b.rec.End == nil {
+		return fmt.Errorf("sandbox %s: %w", b.id, cube.ErrNotFound)
+	}
+	return &cube.EndedError{ID: b.id, End: *b.rec.End}
+}

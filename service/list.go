@@ -1,0 +1,157 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	cube "cubesandbox"
+)
+
+// Get implements cube.Service.
+func (s *Service) Get(_ context.Context, id cube.SandboxID) (cube.Record, error) {
+	b, err := s.find(id)
+	if err != nil {
+		return cube.Record{}, err
+	}
+	r, there := b.view()
+	if !there {
+		return cube.Record{}, b.killed()
+	}
+	return r, nil
+}
+
+// view is the record, unless somebody is killing the sandbox.
+func (b *box) view() (r cube.Record, there bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r = b.rec
+	r.EndAt = b.end()
+	return r, !b.doomed && !b.gone
+}
+
+// seen is what a phase looks like from outside.
+func seen(p cube.Phase) cube.Phase {
+	switch p {
+	case cube.PhasePausing, cube.PhasePaused, cube.PhaseResuming:
+		return cube.PhasePaused
+	default:
+		return cube.PhaseRunning
+	}
+}
+
+// List implements cube.Service.
+func (s *Service) List(_ context.Context, q cube.SandboxQuery) (cube.SandboxPage, error) {
+	after, err := parseCursor(q.Cursor, !q.Ascending)
+	if err != nil {
+		return cube.SandboxPage{}, err
+	}
+	templates, err := s.templateFilter(q.Template)
+	if err != nil {
+		return cube.SandboxPage{}, err
+	}
+	fit := []cube.Record{}
+	running := 0
+	for _, b := range s.all() {
+		r, there := b.view()
+		if !there || !fits(r, q) || templates != nil && !templates(r) {
+			continue
+		}
+		if seen(r.Phase) == cube.PhaseRunning {
+			running++
+		}
+		fit = append(fit, r)
+	}
+	at := func(r cube.Record) cursor { return cursor{r.StartedAt, string(r.ID), !q.Ascending} }
+	slices.SortFunc(fit, func(a, b cube.Record) int { return at(a).compare(at(b)) })
+	page, next := cut(fit, at, after, q.Limit)
+	return cube.SandboxPage{Sandboxes: page, Next: next, Running: running}, nil
+}
+
+func fits(r cube.Record, q cube.SandboxQuery) bool {
+	if len(q.Phases) > 0 && !slices.Contains(q.Phases, seen(r.Phase)) {
+		return false
+	}
+	for k, v := range q.Metadata {
+		if got, ok := r.Metadata[k]; !ok || got != v {
+			return false
+		}
+	}
+	return q.StartedAfter.IsZero() || !r.StartedAt.Truncate(time.Microsecond).Before(q.StartedAfter)
+}
+
+// templateFilter says which records were made from a template; nil for all.
+func (s *Service) templateFilter(idOrName string) (func(cube.Record) bool, error) {
+	if idOrName == "" {
+		return nil, nil
+	}
+	if id, err := cube.ParseImageID(idOrName); err == nil {
+		return func(r cube.Record) bool { return r.Template == id }, nil
+	}
+	if strings.Contains(idOrName, ":") {
+		return nil, fmt.Errorf("template %q: give the name without a tag: %w", idOrName, cube.ErrInvalid)
+	}
+	name := bare(idOrName)
+	return func(r cube.Record) bool { return r.Alias == name }, nil
+}
+
+// cursor is a place in a list: behind the entry that it names.
+type cursor struct {
+	at   time.Time
+	id   string
+	desc bool // newest first
+}
+
+func (c cursor) compare(d cursor) int {
+	order := cmp.Or(c.at.Compare(d.at), cmp.Compare(c.id, d.id))
+	if c.desc {
+		return -order
+	}
+	return order
+}
+
+func (c cursor) String() string {
+	dir := "asc"
+	if c.desc {
+		dir = "desc"
+	}
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d.%s.%s", c.at.UnixNano(), c.id, dir))
+}
+
+// parseCursor reads what String wrote, for the same order.
+func parseCursor(s string, desc bool) (*cursor, error) {
+	if s == "" {
+		return nil, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	parts := strings.Split(string(b), ".")
+	if err != nil || len(parts) != 3 {
+		return nil, fmt.Errorf("Invalid next token %q: take it from the answer before: %w", s, cube.ErrInvalid) //nolint:staticcheck // E2B's words
+	}
+	ns, err := strconv.ParseInt(parts[0], 10, 64)
+	if err != nil || (parts[2] == "desc") != desc {
+		return nil, fmt.Errorf("Invalid next token %q: it is of another list or order: %w", s, cube.ErrInvalid) //nolint:staticcheck // E2B's words
+	}
+	return &cursor{time.Unix(0, ns), parts[1], desc}, nil
+}
+
+// cut takes the page behind a cursor out of an ordered list, and says where the
+// next one begins.
+func cut[T any](all []T, at func(T) cursor, after *cursor, limit int) (page []T, next string) {
+	if after != nil {
+		i, found := slices.BinarySearchFunc(all, *after, func(x T, c cursor) int { return at(x).compare(c) })
+		if found {
+			i++
+		}
+		all = all[i:]
+	}
+	if limit <= 0 || len(all) <= limit {
+		return all, ""
+	}
+	return all[:limit], at(all[limit-1]).String()
+}

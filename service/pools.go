@@ -1,0 +1,35 @@
+package service
+
+import (
+	"maps"
+
+	cube "cubesandbox"
+)
+
+// refreshPools tells the engine which templates are worth keeping ready: those
+// that have a name.
+func (s *Service) refreshPools() {
+	names, err := s.names.Names()
+	if err != nil {
+		s.log.Warn("the names of templates cannot be read", "error", err)
+		return
+	}
+	want := map[cube.ImageID]int{}
+	for name, id := range names {
+		if _, err := s.images.Image(id); err != nil {
+			s.log.Debug("a template's image is not there", "template", name, "image", id, "error", err)
+			continue
+		}
+		want[id] = s.conf.Restored
+	}
+	s.mu.Lock()
+	same := s.pooled != nil && maps.Equal(want, s.pooled)
+	s.pooled = want
+	s.mu.Unlock()
+	if same {
+		return
+	}
+	if err := s.engine.SetPools(s.ctx, cube.Pools{Booted: s.conf.Booted, Restored: want}); err != nil {
+		s.log.Warn("pools could not be set", "error", err)
+	}
+}

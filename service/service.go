@@ -1,0 +1,164 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	cube "cubesandbox"
+)
+
+// cpuOvercommit is how many of the guests' processors one of the host's may be
+// promised to, where nothing else is said: most sandboxes wait most of the time,
+// and memory is what bounds them.
+const cpuOvercommit = 256
+
+// upkeepEvery is how often the service looks whether templates have changed and
+// forgets what ended long ago.
+const upkeepEvery = 5 * time.Second
+
+// Images is the part of the image store that the service needs.
+type Images interface {
+	// Image returns the description of an image; ErrNotFound where there is none.
+	Image(id cube.ImageID) (cube.Image, error)
+	// Images returns all of them, with errors for those that cannot be read.
+	Images() ([]cube.Image, error)
+	// Delete removes one; ErrNotFound where there is none.
+	Delete(id cube.ImageID) error
+}
+
+// Names are the names of templates.
+type Names interface {
+	// Names returns the template that each means.
+	Names() (map[string]cube.ImageID, error)
+	// RemoveName takes a name away; an unknown one is no error.
+	RemoveName(name string) error
+}
+
+// Config is what a service stands on.
+type Config struct {
+	Engine cube.Engine
+	Store  cube.Store
+	Images Images
+	Names  Names
+	// CPUs is how many processors may be promised to running sandboxes together; 0:
+	// 256 for each of the machine's.
+	CPUs int
+	// Booted and Restored are the sizes of the pools: booted sentries for each shape
+	// of template, restored and frozen sandboxes for each template with a name.
+	Booted, Restored int
+	// Keep is how long it is remembered why a sandbox ended; 0: 24 hours.
+	Keep time.Duration
+	Log  *slog.Logger
+}
+
+// Service implements cube.Service.
+type Service struct {
+	engine cube.Engine
+	store  cube.Store
+	images Images
+	names  Names
+	conf   Config
+	log    *slog.Logger
+	cpus   ledger
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // whatever runs by itself
+
+	mu        sync.RWMutex // guards the following
+	boxes     map[cube.SandboxID]*box
+	ended     map[cube.SandboxID]cube.Record
+	snapshots map[cube.ImageID]cube.Snapshot
+	pooled    map[cube.ImageID]int // what the pools were last told
+}
+
+var _ cube.Service = (*Service)(nil)
+
+// Open brings records and reality together and begins to serve. Close it.
+func Open(ctx context.Context, c Config) (*Service, error) {
+	if c.CPUs == 0 {
+		c.CPUs = cpuOvercommit * runtime.NumCPU()
+	}
+	if c.Keep == 0 {
+		c.Keep = 24 * time.Hour
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Service{
+		engine: c.Engine, store: c.Store, images: c.Images, names: c.Names, conf: c, log: c.Log,
+		cpus:  ledger{total: int64(c.CPUs)},
+		boxes: map[cube.SandboxID]*box{}, ended: map[cube.SandboxID]cube.Record{}, snapshots: map[cube.ImageID]cube.Snapshot{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	// From before the look at reality, so that nothing falls between.
+	events := s.engine.Events(s.ctx)
+	if err := s.reconcile(ctx); err != nil {
+		s.cancel()
+		return nil, fmt.Errorf("bring records and reality together: %w", err)
+	}
+	s.refreshPools()
+	s.wg.Go(func() { s.follow(events) })
+	s.wg.Go(s.upkeep)
+	return s, nil
+}
+
+// Close stops serving and waits for verbs under way. Sandboxes run on.
+func (s *Service) Close() error {
+	s.cancel()
+	for _, b := range s.all() {
+		b.enter()
+		b.disarm()
+		b.leave()
+	}
+	s.wg.Wait()
+	return nil
+}
+
+// upkeep does what nobody asks for.
+func (s *Service) upkeep() {
+	tick := time.NewTicker(upkeepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.refreshPools()
+			s.forget()
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// all returns every sandbox that has not ended, in no order.
+func (s *Service) all() []*box {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make([]*box, 0, len(s.boxes))
+	for _, b := range s.boxes {
+		out = append(out, b)
+	}
+	return out
+}
+
+// find returns a sandbox that has not ended.
+func (s *Service) find(id cube.SandboxID) (*box, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if b, ok := s.boxes[id]; ok {
+		return b, nil
+	}
+	return nil, s.unknown(id)
+}
+
+// unknown is the error for an id without a box. mu is held.
+func (s *Service) unknown(id cube.SandboxID) error {
+	if r, ok := s.ended[id]; ok && r.End != nil {
+		return &cube.EndedError{ID: id, End: *r.End}
+	}
+	return fmt.Errorf("sandbox %s: %w", id, cube.ErrNotFound)
+}
