@@ -37,7 +37,8 @@ type Record struct {
 	// AllowInternet is what was asked for; nil where nothing was.
 	AllowInternet *bool
 	// Network and MCP are what was asked for, as JSON objects; nil where nothing was.
-	Network, MCP json.RawMessage
+	Network json.RawMessage `json:",omitempty"`
+	MCP     json.RawMessage `json:",omitempty"`
 	// Image is the saved state of a sandbox that is paused, or is becoming so or
 	// ceasing to be; empty otherwise.
 	Image ImageID
