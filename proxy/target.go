@@ -1,0 +1,155 @@
+package proxy
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	cube "cubesandbox"
+)
+
+// Headers that say which sandbox and port are meant (E2B).
+const (
+	idHeader   = "E2b-Sandbox-Id"
+	portHeader = "E2b-Sandbox-Port"
+)
+
+// Ports of the agent: envd's interface, and the server's own, which nobody else
+// gets to.
+const (
+	envdPort    = 49983
+	controlPort = 49982
+)
+
+// pathPrefix begins the path form: /sandbox/ID/PORT/…
+const pathPrefix = "/sandbox/"
+
+// target is where a request wants to go.
+type target struct {
+	id   cube.SandboxID
+	port uint16
+	// prefix is what of the path named the target, to be taken off; escaped.
+	prefix string
+}
+
+// refusal is an answer that needs no sandbox.
+type refusal struct {
+	status  int
+	message string
+}
+
+// hostOnly is a Host header's name in lower case, without port and brackets.
+func hostOnly(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	return strings.ToLower(strings.Trim(host, "[]"))
+}
+
+// targetOf finds out where a request wants to go: by host name; or, on localhost,
+// an address or sandbox.DOMAIN, by headers, by path, or by signature.
+func (p *Proxy) targetOf(r *http.Request) (target, *refusal) {
+	host := hostOnly(r.Host)
+	if !p.neutral(host) {
+		return p.byHost(host)
+	}
+	if r.Header.Get(idHeader) != "" || r.Header.Get(portHeader) != "" {
+		return byHeaders(r.Header)
+	}
+	if strings.HasPrefix(r.URL.Path, pathPrefix) {
+		return byPath(r.URL)
+	}
+	if r.URL.Path == "/files" && r.URL.Query().Get("signature") != "" {
+		return p.bySignature(r)
+	}
+	return target{}, &refusal{http.StatusBadRequest, "This is the data plane of sandboxes, and the request names none: use the host <port>-<sandbox id>." +
+		p.domain + ", the headers " + idHeader + " and " + portHeader + ", or the path " + pathPrefix + "<sandbox id>/<port>/"}
+}
+
+// neutral reports whether a host name is that of the proxy, not of a sandbox.
+func (p *Proxy) neutral(host string) bool {
+	return host == "localhost" || host == p.domain || host == "sandbox."+p.domain || net.ParseIP(host) != nil
+}
+
+// byHost reads PORT-ID.DOMAIN.
+func (p *Proxy) byHost(host string) (target, *refusal) {
+	label, rest, _ := strings.Cut(host, ".")
+	if rest != p.domain && rest != "localhost" {
+		return target{}, &refusal{http.StatusBadRequest, fmt.Sprintf("Invalid host %.100q: want <port>-<sandbox id>.%s", host, p.domain)}
+	}
+	port, id, ok := strings.Cut(label, "-")
+	if !ok {
+		return target{}, &refusal{http.StatusBadRequest, fmt.Sprintf("Invalid host %.100q: want <port>-<sandbox id>.%s", host, p.domain)}
+	}
+	return newTarget(id, port, "")
+}
+
+func byHeaders(h http.Header) (target, *refusal) {
+	for _, name := range []string{idHeader, portHeader} {
+		switch len(h.Values(name)) {
+		case 1:
+		case 0:
+			return target{}, &refusal{http.StatusBadRequest, "Missing header: " + name}
+		default:
+			return target{}, &refusal{http.StatusBadRequest, "Header given more than once: " + name}
+		}
+	}
+	// E2B's older clients give ID-CLIENT.
+	id, _, _ := strings.Cut(h.Get(idHeader), "-")
+	return newTarget(id, h.Get(portHeader), "")
+}
+
+func byPath(u *url.URL) (target, *refusal) {
+	rest := strings.TrimPrefix(u.EscapedPath(), pathPrefix)
+	id, rest, _ := strings.Cut(rest, "/")
+	port, _, _ := strings.Cut(rest, "/")
+	return newTarget(id, port, pathPrefix+id+"/"+port)
+}
+
+// newTarget checks the form of what a stranger sent.
+func newTarget(id, port, prefix string) (target, *refusal) {
+	sandbox, err := cube.ParseSandboxID(id)
+	if err != nil {
+		return target{}, &refusal{http.StatusBadRequest, fmt.Sprintf("Invalid sandbox id %.64q: want 32 lower-case hex digits", id)}
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || port[0] == '+' {
+		return target{}, &refusal{http.StatusBadRequest, fmt.Sprintf("Invalid sandbox port %.16q: want 1 to 65535", port)}
+	}
+	return target{sandbox, uint16(n), prefix}, nil
+}
+
+// bySignature finds the sandbox whose access token a signed file URL was made
+// with. That the URL has not expired is for the agent to say.
+func (p *Proxy) bySignature(r *http.Request) (target, *refusal) {
+	q := r.URL.Query()
+	given := []byte(q.Get("signature"))
+	op := "read"
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		op = "write"
+	}
+	id, ok := p.sandboxes.ByToken(func(token string) bool {
+		return subtle.ConstantTimeCompare(given, signature(q, op, token)) == 1
+	})
+	if !ok {
+		return target{}, &refusal{http.StatusUnauthorized, "invalid signature"}
+	}
+	return target{id: id, port: envdPort}, nil
+}
+
+// signature is that of a file URL (E2B, envd's method signing): "v1_" and the
+// SHA-256 of path:operation:user:token[:expiration], in base64 without padding.
+func signature(q url.Values, op, token string) []byte {
+	s := q.Get("path") + ":" + op + ":" + q.Get("username") + ":" + token
+	if exp := q.Get("signature_expiration"); exp != "" {
+		s += ":" + exp
+	}
+	sum := sha256.Sum256([]byte(s))
+	return []byte("v1_" + base64.RawStdEncoding.EncodeToString(sum[:]))
+}
