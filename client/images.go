@@ -1,0 +1,72 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	cube "cubesandbox"
+)
+
+// Snapshot is the saved state of a sandbox.
+type Snapshot struct {
+	ID    cube.ImageID `json:"snapshotID"`
+	Names []string     `json:"names"`
+	// Source is the sandbox that was saved.
+	Source    cube.SandboxID `json:"originSandboxID,omitempty"`
+	CreatedAt *time.Time     `json:"createdAt,omitempty"`
+}
+
+// Snapshot saves a running sandbox, which runs on. The name may be empty.
+func (c *Client) Snapshot(ctx context.Context, id cube.SandboxID, name string) (s Snapshot, err error) {
+	body := map[string]any{}
+	if name != "" {
+		body["name"] = name
+	}
+	_, err = c.do(ctx, call{method: http.MethodPost, path: sandboxPath(id, "snapshots"), body: body}, &s)
+	return s, err
+}
+
+// Snapshots returns all of a sandbox, or all there are for "", newest first, page
+// after page.
+func (c *Client) Snapshots(ctx context.Context, source cube.SandboxID) ([]Snapshot, error) {
+	q := url.Values{"limit": {"100"}}
+	if source != "" {
+		q.Set("sandboxID", string(source))
+	}
+	return pages[Snapshot](ctx, c, "/snapshots", q)
+}
+
+// Template is what sandboxes are made from.
+type Template struct {
+	ID        cube.ImageID `json:"templateID"`
+	Names     []string     `json:"aliases"`
+	CPUs      int          `json:"cpuCount,omitempty"`
+	MemoryMiB int64        `json:"memoryMB,omitempty"`
+	CreatedAt *time.Time   `json:"createdAt,omitempty"`
+}
+
+// Templates returns all.
+func (c *Client) Templates(ctx context.Context) ([]Template, error) {
+	return pages[Template](ctx, c, "/templates", url.Values{})
+}
+
+// DeleteImage deletes a template or snapshot, by id or name.
+func (c *Client) DeleteImage(ctx context.Context, idOrName string) error {
+	_, err := c.do(ctx, call{method: http.MethodDelete, path: "/templates/" + url.PathEscape(idOrName)}, nil)
+	return err
+}
+
+// Health is what a server says of itself to anybody.
+type Health struct {
+	Status string `json:"status"`
+	// Sandboxes is how many there are.
+	Sandboxes int `json:"sandboxes"`
+}
+
+// Health asks whether the server answers. No key is needed.
+func (c *Client) Health(ctx context.Context) (h Health, err error) {
+	_, err = c.do(ctx, call{method: http.MethodGet, path: "/health"}, &h)
+	return h, err
+}

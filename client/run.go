@@ -1,0 +1,152 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"connectrpc.com/connect"
+
+	cube "cubesandbox"
+	"cubesandbox/guest/envdpb/process"
+)
+
+// Command says what to run in a sandbox, and how.
+type Command struct {
+	// Argv is the program and its arguments; no shell looks at them.
+	Argv []string
+	// User and Cwd are the template's where they are empty.
+	User, Cwd string
+	// Env is set above what the sandbox has.
+	Env map[string]string
+	// Timeout ends the program after a while; 0: nothing does.
+	Timeout time.Duration
+	// Stdin is what the program reads; nil: nothing. A Read that hangs when the
+	// program has ended is left behind.
+	Stdin io.Reader
+	// Stdout and Stderr get what it writes; nil drops it. With a terminal all of it
+	// goes to Stdout.
+	Stdout, Stderr io.Writer
+	// Terminal gives the program one of this size; nil: pipes.
+	Terminal *Size
+	// Resize tells of new sizes of the terminal.
+	Resize <-chan Size
+}
+
+// Size of a terminal, in characters.
+type Size struct{ Rows, Cols uint32 }
+
+// Exit is how a program ended.
+type Exit struct {
+	// Code is its exit status; -1 when a signal ended it.
+	Code int
+	// Status is such as "exit status 7" or "signal: killed".
+	Status string
+	// Reason is empty after success; "oom" when the sandbox's memory was used up.
+	Reason string
+}
+
+// ErrTimeout: a program was ended since its Command.Timeout was over.
+var ErrTimeout = errors.New("the program's time was over")
+
+// killTime bounds ending a program whose caller has given up.
+const killTime = 5 * time.Second
+
+// Run runs a program to its end. A program that fails is no error. The end of ctx
+// kills it.
+func (g *Guest) Run(ctx context.Context, c Command) (Exit, error) {
+	if len(c.Argv) == 0 {
+		return Exit{}, fmt.Errorf("run: no program: %w", cube.ErrInvalid)
+	}
+	exit, err := g.run(ctx, c)
+	if err != nil {
+		err = fmt.Errorf("run %s: %w", c.Argv[0], meaning(err))
+	}
+	return exit, err
+}
+
+func (g *Guest) run(ctx context.Context, c Command) (Exit, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	timed := ctx
+	if c.Timeout > 0 {
+		// The agent is told of the deadline and kills the program; so it also does
+		// when we are no longer there.
+		var cancel context.CancelFunc
+		timed, cancel = context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
+		defer cancel()
+	}
+	req := connect.NewRequest(c.message())
+	asUser(req.Header(), c.User)
+	req.Header().Set("Keepalive-Ping-Interval", "50") // seconds; proxies between us end what is silent
+	stream, err := g.process.Start(timed, req)
+	if err != nil {
+		return Exit{}, cause(timed, err)
+	}
+	defer stream.Close()
+	r := &running{g: g, c: c}
+	for stream.Receive() {
+		exit, done, err := r.take(ctx, stream.Msg().GetEvent())
+		if err != nil {
+			r.kill(ctx)
+			return Exit{}, err
+		}
+		if done {
+			return exit, nil
+		}
+	}
+	r.kill(ctx)
+	if err := stream.Err(); err != nil {
+		return Exit{}, cause(timed, err)
+	}
+	return Exit{}, fmt.Errorf("%w: the stream ended before the program", cube.ErrAgent)
+}
+
+func (c Command) message() *process.StartRequest {
+	stdin := c.Stdin != nil
+	m := &process.StartRequest{
+		Process: &process.ProcessConfig{Cmd: c.Argv[0], Args: c.Argv[1:], Envs: c.Env},
+		Stdin:   &stdin,
+	}
+	if c.Cwd != "" {
+		m.Process.Cwd = &c.Cwd
+	}
+	if c.Terminal != nil {
+		m.Pty = &process.PTY{Size: &process.PTY_Size{Rows: c.Terminal.Rows, Cols: c.Terminal.Cols}}
+	}
+	return m
+}
+
+// cause is why a call ended: the end of its time or of its caller, else err.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if connect.CodeOf(err) == connect.CodeDeadlineExceeded {
+		return ErrTimeout // the agent was faster
+	}
+	return err
+}
+
+// meaning gives an error of the agent one of the root package's, and takes the name
+// of its code away.
+func meaning(err error) error {
+	var said *Error
+	if errors.As(err, &said) {
+		return said
+	}
+	var e *connect.Error
+	if !errors.As(err, &e) || errors.Is(err, ErrUnreachable) {
+		return err
+	}
+	kind := map[connect.Code]error{
+		connect.CodeInvalidArgument: cube.ErrInvalid, connect.CodeNotFound: cube.ErrNotFound,
+		connect.CodeUnauthenticated: ErrUnauthorized, connect.CodeResourceExhausted: cube.ErrNoCapacity,
+	}[e.Code()]
+	if kind == nil {
+		kind = cube.ErrAgent
+	}
+	return fmt.Errorf("%s (%w)", e.Message(), kind)
+}
