@@ -1,0 +1,140 @@
+package http
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	cube "cubesandbox"
+	"cubesandbox/http/openapi"
+)
+
+// statusError is an error that knows its status.
+type statusError struct {
+	status  int
+	message string
+}
+
+func (e *statusError) Error() string { return e.message }
+
+func invalid(format string, args ...any) error {
+	return &statusError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+}
+
+// conditions are the statuses of the root package's errors, and E2B's words for
+// those that programs react to. The first that fits counts.
+var conditions = []struct {
+	err    error
+	status int
+	code   string
+	retry  bool
+}{
+	{cube.ErrNoCapacity, http.StatusTooManyRequests, "sandbox_capacity_unavailable", true},
+	{cube.ErrInvalid, http.StatusBadRequest, "", false},
+	{cube.ErrNotFound, http.StatusNotFound, "", false},
+	{cube.ErrConflict, http.StatusConflict, "", false},
+	{cube.ErrExists, http.StatusConflict, "", false},
+	{cube.ErrDead, http.StatusNotFound, "", false},
+	{cube.ErrNoSpace, http.StatusInsufficientStorage, "sandbox_capacity_unavailable", false},
+	{cube.ErrUnavailable, http.StatusServiceUnavailable, "", true},
+	{cube.ErrUnsupported, http.StatusNotImplemented, "", false},
+	{context.DeadlineExceeded, http.StatusGatewayTimeout, "sandbox_placement_timeout", false},
+}
+
+// writeError answers with what went wrong.
+func writeError(c *call, err error) {
+	var s *statusError
+	if errors.As(err, &s) {
+		writeStatus(c, s.status, s.message, "")
+		return
+	}
+	for _, k := range conditions {
+		if !errors.Is(err, k.err) {
+			continue
+		}
+		status := k.status
+		if status == http.StatusGatewayTimeout && !c.e2b() {
+			status = http.StatusRequestTimeout
+		}
+		if k.retry {
+			c.w.Header().Set("Retry-After", "1")
+		}
+		writeStatus(c, status, message(err), k.code)
+		return
+	}
+	if c.ctx().Err() != nil {
+		writeStatus(c, 499, "the client went away", "") // nobody reads it
+		return
+	}
+	writeStatus(c, http.StatusInternalServerError, message(err), "internal_server_error")
+}
+
+// message is what a client hears of an error: without the sentinel's words where
+// the rest says it.
+func message(err error) string {
+	m := err.Error()
+	for _, tail := range []string{cube.ErrInvalid.Error(), cube.ErrConflict.Error()} {
+		m = strings.TrimSuffix(m, ": "+tail)
+	}
+	if rest, ok := strings.CutSuffix(m, ": "+cube.ErrNotFound.Error()); ok {
+		return rest + " not found"
+	}
+	return m
+}
+
+func writeStatus(c *call, status int, text, code string) {
+	e := openapi.Error{Code: status, Message: text}
+	if c.e2b() && code != "" {
+		e.ErrorCode = &code
+	}
+	c.w.Header().Set("Content-Type", "application/json")
+	c.w.WriteHeader(status)
+	json.NewEncoder(c.w).Encode(e)
+}
+
+// later are the routes that clients know and that come with a later version.
+var later = []string{
+	"POST /sandboxes/{sandboxID}/fork", "PUT /sandboxes/{sandboxID}/network",
+	"GET /sandboxes/{sandboxID}/metrics", "GET /sandboxes/metrics",
+	"GET /sandboxes/{sandboxID}/logs", "GET /v2/sandboxes/{sandboxID}/logs",
+	"POST /templates", "POST /v2/templates", "POST /v3/templates", "POST /templates/{templateID}", "PATCH /templates/{templateID}",
+	"PATCH /v2/templates/{templateID}", "POST /v2/templates/{templateID}/builds/{buildID}",
+	// Builds, their logs, files, tags, aliases.
+	"/templates/{templateID}/{rest...}",
+	"POST /templates/tags", "DELETE /templates/tags", "GET /templates/compat",
+	"GET /volumes", "POST /volumes", "GET /volumes/{volumeID}", "DELETE /volumes/{volumeID}",
+	"GET /secrets", "POST /secrets", "GET /secrets/{secretID}", "POST /secrets/{secretID}", "DELETE /secrets/{secretID}",
+	"GET /teams",
+}
+
+func notYet(c *call) (answer, error) {
+	return answer{}, &statusError{http.StatusNotImplemented, fmt.Sprintf("%s %s is not implemented yet", c.r.Method, c.r.URL.Path)}
+}
+
+func notYetField(what string) error {
+	return &statusError{http.StatusNotImplemented, what + " is not implemented yet; leave it out"}
+}
+
+// methods are those that a path may know.
+var methods = []string{"GET", "POST", "PUT", "PATCH", "DELETE"}
+
+// unknown answers what no route takes: another path, or another method.
+func (a *API) unknown(c *call) (answer, error) {
+	var known []string
+	for _, m := range methods {
+		r := c.r.Clone(c.ctx())
+		r.Method = m
+		if _, pattern := a.mux.Handler(r); pattern != "/" {
+			known = append(known, m)
+		}
+	}
+	if len(known) == 0 {
+		return answer{}, &statusError{http.StatusNotFound, fmt.Sprintf("There is no route %s %.200s; GET /openapi.yaml has those that there are", c.r.Method, c.r.URL.Path)}
+	}
+	allow := strings.Join(known, ", ")
+	c.w.Header().Set("Allow", allow)
+	return answer{}, &statusError{http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s", c.r.URL.Path, allow, c.r.Method)}
+}

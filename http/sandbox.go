@@ -1,0 +1,203 @@
+package http
+
+import (
+	"net/http"
+	"time"
+
+	cube "cubesandbox"
+	"cubesandbox/http/openapi"
+)
+
+func (a *API) health(c *call) (answer, error) {
+	if c.e2b() {
+		return answer{status: http.StatusNoContent}, nil
+	}
+	h := openapi.Health{Status: "ok", Version: &a.conf.Version}
+	if a.conf.Phases != nil {
+		for _, n := range a.conf.Phases() {
+			h.Sandboxes += n
+		}
+	}
+	return answer{status: http.StatusOK, body: h}, nil
+}
+
+func (a *API) get(c *call) (answer, error) {
+	id, err := c.box()
+	if err != nil {
+		return answer{}, err
+	}
+	r, err := a.svc.Get(c.ctx(), id)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{status: http.StatusOK, body: a.detail(c, r)}, nil
+}
+
+func (a *API) kill(c *call) (answer, error) {
+	id, err := c.box()
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{status: http.StatusNoContent}, a.svc.Kill(c.ctx(), id)
+}
+
+func (a *API) pause(c *call) (answer, error) {
+	id, err := c.box()
+	if err != nil {
+		return answer{}, err
+	}
+	var q openapi.PauseRequest
+	if err := read(c.r, &q); err != nil {
+		return answer{}, err
+	}
+	if q.Memory != nil && !*q.Memory {
+		return answer{}, notYetField("memory: false")
+	}
+	return answer{status: http.StatusNoContent}, a.svc.Pause(c.ctx(), id)
+}
+
+func (a *API) resume(c *call) (answer, error) {
+	id, err := c.box()
+	if err != nil {
+		return answer{}, err
+	}
+	o, err := a.resumption(c, timeoutE2Bv1)
+	if err != nil {
+		return answer{}, err
+	}
+	r, err := a.svc.Resume(c.ctx(), id, o)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{status: http.StatusCreated, body: a.sandbox(r)}, nil
+}
+
+func (a *API) connect(c *call) (answer, error) {
+	id, err := c.box()
+	if err != nil {
+		return answer{}, err
+	}
+	o, err := a.resumption(c, timeoutE2Bv2)
+	if err != nil {
+		return answer{}, err
+	}
+	r, resumed, err := a.svc.Connect(c.ctx(), id, o)
+	if err != nil {
+		return answer{}, err
+	}
+	status := http.StatusOK
+	if resumed && c.e2b() {
+		status = http.StatusCreated
+	}
+	return answer{status: status, body: a.sandbox(r)}, nil
+}
+
+// resumption reads the body of connect and resume. In E2B's dialect a time is
+// always given, said or not.
+func (a *API) resumption(c *call, otherwise int) (o cube.Resumption, err error) {
+	var q openapi.ResumeRequest
+	if err := read(c.r, &q); err != nil {
+		return o, err
+	}
+	if q.Memory != nil && !*q.Memory {
+		return o, notYetField("memory: false")
+	}
+	if q.AutoPause != nil {
+		on := cube.OnTimeoutKill
+		if *q.AutoPause {
+			on = cube.OnTimeoutPause
+		}
+		o.OnTimeout = &on
+	}
+	switch {
+	case q.Timeout == nil && !c.e2b():
+		return o, nil
+	case q.Timeout == nil:
+		q.Timeout = &otherwise
+	case *q.Timeout == 0 && !c.e2b():
+		return o, invalid("validation error: timeout 0: want seconds above 0, or -1 for never")
+	}
+	o.Timeout, err = a.seconds(c, *q.Timeout)
+	return o, err
+}
+
+func (a *API) timeout(c *call) (answer, error) {
+	id, err := c.box()
+	if err != nil {
+		return answer{}, err
+	}
+	var q struct {
+		Timeout *int `json:"timeout"`
+	}
+	if err := read(c.r, &q); err != nil {
+		return answer{}, err
+	}
+	if q.Timeout == nil {
+		return answer{}, invalid("validation error: timeout is required, in seconds")
+	}
+	d, err := a.seconds(c, *q.Timeout)
+	if err != nil {
+		return answer{}, err
+	}
+	if *q.Timeout == 0 {
+		d = time.Millisecond // "at once"
+	}
+	return answer{status: http.StatusNoContent}, a.svc.SetTimeout(c.ctx(), id, d)
+}
+
+// refreshDefault is how far a refresh moves the end, where nothing is said, in seconds.
+const refreshDefault = 15
+
+func (a *API) refresh(c *call) (answer, error) {
+	id, err := c.box()
+	if err != nil {
+		return answer{}, err
+	}
+	var q openapi.RefreshRequest
+	if err := read(c.r, &q); err != nil {
+		return answer{}, err
+	}
+	n := refreshDefault
+	if q.Duration != nil {
+		n = *q.Duration
+	}
+	if n < 0 || n > 3600 {
+		return answer{}, invalid("validation error: duration %d: want 0 to 3600 seconds", n)
+	}
+	return answer{status: http.StatusNoContent}, a.svc.Refresh(c.ctx(), id, time.Duration(n)*time.Second)
+}
+
+func (a *API) clone(c *call) (answer, error) {
+	id, err := c.box()
+	if err != nil {
+		return answer{}, err
+	}
+	var q openapi.CloneRequest
+	if err := read(c.r, &q); err != nil {
+		return answer{}, err
+	}
+	k := cube.Cloning{N: 1}
+	if q.Count != nil {
+		k.N = *q.Count
+	}
+	if q.Concurrency != nil {
+		if k.Concurrency = *q.Concurrency; k.Concurrency < 0 {
+			return answer{}, invalid("validation error: concurrency %d: want 0 or more", k.Concurrency)
+		}
+	}
+	if q.Timeout != nil {
+		if k.Timeout, err = a.seconds(c, *q.Timeout); err != nil {
+			return answer{}, err
+		}
+	}
+	rs, err := a.svc.Clone(c.ctx(), id, k)
+	if err != nil {
+		return answer{}, err
+	}
+	out := make([]openapi.Sandbox, len(rs))
+	for i, r := range rs {
+		out[i] = a.sandbox(r)
+		c.made = append(c.made, string(r.ID))
+	}
+	return answer{status: http.StatusCreated, body: out}, nil
+}

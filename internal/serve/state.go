@@ -1,0 +1,65 @@
+package serve
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// State is what a server that answers says of itself, in RUN/serve.json.
+type State struct {
+	PID       int       `json:"pid"`
+	Version   string    `json:"version"`
+	API       string    `json:"api"`  // host:port
+	Data      string    `json:"data"` // host:port
+	Domain    string    `json:"domain"`
+	StateDir  string    `json:"stateDir"`
+	CA        string    `json:"ca"` // path of the certificate
+	Auth      bool      `json:"auth"`
+	StartedAt time.Time `json:"startedAt"`
+}
+
+const stateName = "serve.json"
+
+func (s State) write(runDir string) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(runDir, stateName)
+	tmp := fmt.Sprintf("%s.%d", path, s.PID)
+	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// Running is the server of a run directory; ok is false where none runs.
+func Running(runDir string) (s State, ok bool, err error) {
+	b, err := os.ReadFile(filepath.Join(runDir, stateName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return State{}, false, nil
+	}
+	if err != nil {
+		return State{}, false, err
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return State{}, false, fmt.Errorf("%s: %w", filepath.Join(runDir, stateName), err)
+	}
+	return s, s.PID > 0 && s.lives(), nil
+}
+
+// lives reports whether the process is there, and is the one that wrote: it is
+// younger than its file by nothing.
+func (s State) lives() bool {
+	if err := syscall.Kill(s.PID, 0); err != nil && !errors.Is(err, syscall.EPERM) {
+		return false
+	}
+	started, err := processStart(s.PID)
+	return err == nil && !started.After(s.StartedAt.Add(time.Second))
+}
