@@ -98,10 +98,27 @@ func (g *Guest) run(ctx context.Context, c Command) (Exit, error) {
 		}
 	}
 	r.kill(ctx)
-	if err := stream.Err(); err != nil {
-		return Exit{}, cause(timed, err)
+	if err := cause(timed, stream.Err()); err != nil {
+		if r.pid != 0 {
+			err = g.lost(ctx, err)
+		}
+		return Exit{}, err
 	}
 	return Exit{}, fmt.Errorf("%w: the stream ended before the program", cube.ErrAgent)
+}
+
+// lost says why a stream broke, where its connection was cut.
+func (g *Guest) lost(ctx context.Context, err error) error {
+	if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeUnknown && code != connect.CodeInternal {
+		return err
+	}
+	if ctx.Err() != nil || errors.Is(err, ErrTimeout) {
+		return err
+	}
+	if herr := g.Health(ctx); errors.Is(herr, cube.ErrNotFound) {
+		return fmt.Errorf("the sandbox was killed or paused meanwhile: %w", cube.ErrDead)
+	}
+	return err
 }
 
 func (c Command) message() *process.StartRequest {
@@ -121,6 +138,9 @@ func (c Command) message() *process.StartRequest {
 
 // cause is why a call ended: the end of its time or of its caller, else err.
 func cause(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -143,7 +163,8 @@ func meaning(err error) error {
 	}
 	kind := map[connect.Code]error{
 		connect.CodeInvalidArgument: cube.ErrInvalid, connect.CodeNotFound: cube.ErrNotFound,
-		connect.CodeUnauthenticated: ErrUnauthorized, connect.CodeResourceExhausted: cube.ErrNoCapacity,
+		connect.CodeUnauthenticated:   cube.ErrInvalid, // an unknown user; a wrong token is no RPC's answer
+		connect.CodeResourceExhausted: cube.ErrNoCapacity,
 	}[e.Code()]
 	if kind == nil {
 		kind = cube.ErrAgent

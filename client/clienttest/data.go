@@ -74,7 +74,7 @@ func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) {
 }
 
 // programs are those that run. These there are: "echo WORDS" to standard output,
-// "complain WORDS" to standard error, "exit N", "signal N", "cat", "whoami", "env",
+// "complain WORDS" to standard error, "exit N", "/bin/true", "signal N", "cat", "whoami", "env",
 // "forever", and "size", which tells the sizes of its terminal until it reads q.
 type programs struct {
 	processconnect.UnimplementedProcessHandler
@@ -145,6 +145,7 @@ func (g *program) run(ctx context.Context, r *connect.Request[process.StartReque
 		stdout(strings.Join(args, " ") + "\n")
 	case "complain":
 		out(&process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stderr{Stderr: []byte(strings.Join(args, " ") + "\n")}})
+	case "/bin/true":
 	case "exit":
 		return strconv.Atoi(args[0])
 	case "signal":

@@ -11,18 +11,29 @@ import (
 
 	cube "cubesandbox"
 	"cubesandbox/bench"
+	"cubesandbox/client"
 	"cubesandbox/internal/local"
 	"cubesandbox/internal/progress"
 	"cubesandbox/probe"
 )
 
 func (a *app) benchCommand() *cobra.Command {
-	var short, baseline bool
+	var short, baseline, api bool
 	n := 1.0
 	var only []string
 	c := &cobra.Command{
-		Use: "bench", Short: "Measure the engine, one row for each published figure", Args: cobra.NoArgs,
+		Use: "bench", Short: "Measure the engine, or with --api the server: one row for each published figure", Args: cobra.NoArgs,
+		Example: "  cube bench --short --only create,rollback\n  cube bench --api --json",
 		RunE: func(c *cobra.Command, _ []string) error {
+			if api && baseline {
+				return fmt.Errorf("%w: --baseline is for the engine, not for --api", errUsage)
+			}
+			if api {
+				if short {
+					n /= 4
+				}
+				return a.benchServer(c.Context(), bench.APIConfig{Template: baseTemplate, N: n, Only: only})
+			}
 			return a.withTarget(c, func(s *local.Session, t probe.EngineTarget) error {
 				conf := a.benchConfig(s, t)
 				conf.N, conf.Only, conf.IdleAfter = n, only, time.Minute
@@ -33,6 +44,7 @@ func (a *app) benchCommand() *cobra.Command {
 			})
 		},
 	}
+	c.Flags().BoolVar(&api, "api", false, "measure the server, as a client sees it, instead of the engine in this process")
 	c.Flags().BoolVar(&short, "short", false, "a quarter of the repetitions, and overhead 5 s after a restore instead of 60 s")
 	c.Flags().BoolVar(&baseline, "baseline", false, "measure the runsc command line of the same module beside the engine (builds it once)")
 	c.Flags().Float64Var(&n, "n", n, "factor for the number of repetitions")
@@ -75,16 +87,39 @@ func (a *app) bench(ctx context.Context, s *local.Session, conf bench.Config, ba
 		}
 		defer conf.Baseline.Close()
 	}
-	var step *progress.Step
-	conf.Begin = func(rows string) { step = p.Begin(rows) }
-	conf.Done = func(rows []bench.Row) { step.Done(brief(rows)) }
-	r := bench.Report{Machine: bench.ThisMachine(), Commit: commit(), Date: time.Now().UTC().Truncate(time.Second), Engine: s.Engine.Version()}
-	rows, err := bench.Run(ctx, conf)
-	r.Rows = rows
-	if err != nil {
+	conf.Begin, conf.Done = steps(p)
+	r := newReport(s.Engine.Version())
+	if r.Rows, err = bench.Run(ctx, conf); err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
 	return a.print(r, r.WriteTable)
+}
+
+// benchServer measures the API and the data plane of the server.
+func (a *app) benchServer(ctx context.Context, conf bench.APIConfig) error {
+	s, err := a.server()
+	if err != nil {
+		return err
+	}
+	return a.withAPI(ctx, func(ctx context.Context, api *client.Client) error {
+		conf.Client = api
+		conf.Begin, conf.Done = steps(a.progress())
+		r := newReport("API " + s.API)
+		if r.Rows, err = bench.RunAPI(ctx, conf); err != nil {
+			return fmt.Errorf("bench: %w", err)
+		}
+		return a.print(r, r.WriteTable)
+	})
+}
+
+// steps tell of each measurement as a step of progress.
+func steps(p *progress.Reporter) (begin func(string), done func([]bench.Row)) {
+	var step *progress.Step
+	return func(rows string) { step = p.Begin(rows) }, func(rows []bench.Row) { step.Done(brief(rows)) }
+}
+
+func newReport(measured string) bench.Report {
+	return bench.Report{Machine: bench.ThisMachine(), Commit: commit(), Date: time.Now().UTC().Truncate(time.Second), Engine: measured}
 }
 
 // brief is what a line of progress says of rows.

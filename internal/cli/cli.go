@@ -21,19 +21,27 @@ import (
 // app is one run of the command line.
 type app struct {
 	version     string
+	in          io.Reader
 	out, err    io.Writer
 	json, debug bool
 	where       local.Options
+	// apiURL and sandboxURL are empty where nobody said where the server is.
+	apiURL, sandboxURL string
 }
 
 // Main runs a command and returns its exit status.
 func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
-	a := &app{version: version, out: stdout, err: stderr}
+	return (&app{version: version, in: os.Stdin, out: stdout, err: stderr}).main(ctx, args)
+}
+
+func (a *app) main(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	return report(stderr, root.ExecuteContext(ctx), a.json)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	c, err := root.ExecuteContextC(ctx)
+	_, inside := c.Annotations[runsProgram]
+	return report(a.err, err, a.json, inside)
 }
 
 func (a *app) root() *cobra.Command {
@@ -49,12 +57,15 @@ func (a *app) root() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "write the result as JSON")
-	f.BoolVar(&a.debug, "debug", false, "log what the engine does, to stderr")
+	f.BoolVar(&a.debug, "debug", false, "log what the engine does and what the server answers, to stderr")
+	f.StringVar(&a.apiURL, "api-url", fromEnv("CUBE_API_URL", ""), "address of the API ($CUBE_API_URL); the default is the server that runs here, or "+defaultAPI)
+	f.StringVar(&a.sandboxURL, "sandbox-url", fromEnv("E2B_SANDBOX_URL", ""), "address of the data plane ($E2B_SANDBOX_URL); the default is port "+defaultDataPort+" beside the API")
 	f.StringVar(&a.where.StateDir, "state-dir", fromEnv("CUBE_STATE", "/var/lib/cube"), "directory of images ($CUBE_STATE)")
 	f.StringVar(&a.where.RunDir, "run-dir", fromEnv("CUBE_RUN", "/run/cube"), "directory of sockets and records ($CUBE_RUN)")
 	f.StringVar(&a.where.BinDir, "bin-dir", fromEnv("CUBE_BIN", besideUs()), "directory of the other programs ($CUBE_BIN)")
 	f.StringVar(&a.where.CacheDir, "cache-dir", fromEnv("CUBE_CACHE", "/var/cache/cube"), "directory of what can be made again ($CUBE_CACHE)")
-	root.AddCommand(a.templateCommand(), a.demoCommand(), a.probeCommand(), a.benchCommand(), a.downCommand(), a.versionCommand(),
+	root.AddCommand(a.serveCommand(), a.sandboxCommand(), a.snapshotCommand(), a.templateCommand(), a.envCommand(), a.doctorCommand(), a.completionCommand(),
+		a.demoCommand(), a.probeCommand(), a.benchCommand(), a.downCommand(), a.versionCommand(),
 		&cobra.Command{Use: "exit-status", Short: "What each exit status means", Long: statusTable()})
 	wrongArgs(root)
 	return root

@@ -31,9 +31,21 @@ func TestWrongCommandsEndWithStatus2AndSayWhatIsWrong(t *testing.T) {
 		{[]string{"template", "build"}, "cube template build"},
 		{[]string{"template", "rm"}, "cube template rm"},
 		{[]string{"template", "ls", "extra"}, "extra"},
+		{[]string{"--api-url", "nowhere", "sandbox", "ls"}, "--api-url"},
 		{[]string{"probe", "--rounds", "0"}, "--rounds 0"},
 		{[]string{"probe", "--rounds", "x"}, "--rounds"},
-		{[]string{"probe", "--engine=false"}, "--engine"},
+		{[]string{"bench", "--api", "--baseline"}, "--baseline"},
+		{[]string{"sandbox", "nope"}, "nope"},
+		{[]string{"sandbox", "info"}, "cube sandbox info"},
+		{[]string{"sandbox", "create", "--timeout", "soon"}, "--timeout"},
+		{[]string{"sandbox", "create", "--metadata", "x"}, "--metadata"},
+		{[]string{"sandbox", "create", "--on-timeout", "x"}, "--on-timeout"},
+		{[]string{"sandbox", "ls", "--state", "dead"}, "--state"},
+		{[]string{"sandbox", "clone", "abcd", "--count", "0"}, "--count 0"},
+		{[]string{"sandbox", "kill"}, "cube sandbox kill"},
+		{[]string{"sandbox", "rollback", "abcd"}, "cube sandbox rollback"},
+		{[]string{"snapshot", "rm"}, "cube snapshot rm"},
+		{[]string{"completion", "tcsh"}, "tcsh"},
 		{[]string{"--nope"}, "--nope"},
 	} {
 		status, out, err := cube1(t, c.args...)
@@ -58,7 +70,7 @@ func TestEveryErrorOfTheEngineHasAStatusAndAdvice(t *testing.T) {
 		&cube.CorruptError{}: 8, cube.ErrIncompatible: 8,
 	} {
 		var out bytes.Buffer
-		status := report(&out, fmt.Errorf("restore abc: %w", err), false)
+		status := report(&out, fmt.Errorf("restore abc: %w", err), false, false)
 		if status != want || !strings.Contains(out.String(), "restore abc") || strings.Count(out.String(), "\n") != 2 {
 			t.Errorf("%v: got status %d and %q, want %d, the error and a line of advice", err, status, out.String(), want)
 		}

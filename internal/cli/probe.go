@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"runtime"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cubesandbox/bench"
+	"cubesandbox/client"
 	"cubesandbox/demo"
 	"cubesandbox/internal/local"
 	"cubesandbox/probe"
@@ -37,60 +39,92 @@ func (a *app) demoCommand() *cobra.Command {
 	clones := 10
 	c := &cobra.Command{
 		Use: "demo", Short: "Show a process killed, brought back with its memory, and cloned", Args: cobra.NoArgs,
+		Long: "Uses the server, or the engine itself, in this process, where none answers.",
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.withTarget(c, func(_ *local.Session, t probe.EngineTarget) error {
-				step := a.progress().Begin("demo")
-				r, err := demo.Run(c.Context(), t, clones, func(demo.Step) { step.Add(1) })
-				if err != nil {
-					step.Fail(err)
-					return fmt.Errorf("demo: %w", err)
-				}
-				step.Done("")
-				return a.print(r, r.WriteTable)
-			})
+			api, err := a.served(c.Context())
+			if err != nil {
+				return err
+			}
+			if api != nil {
+				defer api.Close()
+				return a.demo(c.Context(), probe.NewHTTPTarget(api, baseTemplate), clones)
+			}
+			return a.withTarget(c, func(_ *local.Session, t probe.EngineTarget) error { return a.demo(c.Context(), t, clones) })
 		},
 	}
 	c.Flags().IntVar(&clones, "clones", clones, "how many clones to make")
 	return c
 }
 
+func (a *app) demo(ctx context.Context, t demo.Service, clones int) error {
+	step := a.progress().Begin("demo")
+	r, err := demo.Run(ctx, t, clones, func(demo.Step) { step.Add(1) })
+	if err != nil {
+		step.Fail(err)
+		return fmt.Errorf("demo: %w", err)
+	}
+	step.Done("")
+	return a.print(r, r.WriteTable)
+}
+
 func (a *app) probeCommand() *cobra.Command {
-	rounds, engine, environment := 3, true, ""
+	o := probe.Options{Rounds: 3}
+	engine := false
 	c := &cobra.Command{
 		Use: "probe", Short: "Repeat the experiment that a sandbox must pass, and say whether it did",
 		Long: "A program keeps its progress in memory only. Each round saves the sandbox, kills the\n" +
 			"program, rolls back, ends the sandbox, makes a new one from the snapshot, and compares\n" +
 			"five values and a file each time. Exit status 3 when a check fails.",
-		Args: cobra.NoArgs,
+		Example: "  cube probe --rounds 20\n  cube probe --engine",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if !engine {
-				return fmt.Errorf("%w: only --engine can be probed", errUsage)
+			if o.Rounds < 1 {
+				return fmt.Errorf("%w: --rounds %d: want at least 1", errUsage, o.Rounds)
 			}
-			if rounds < 1 {
-				return fmt.Errorf("%w: --rounds %d: want at least 1", errUsage, rounds)
+			if !engine {
+				return a.probeServer(c.Context(), o)
 			}
 			return a.withTarget(c, func(s *local.Session, t probe.EngineTarget) error {
-				if environment == "" {
-					environment = fmt.Sprintf("engine %s, Linux %s, %d CPUs", s.Engine.Version(), bench.ThisMachine().Kernel, runtime.NumCPU())
-				}
-				step := a.progress().Begin(fmt.Sprintf("%d rounds", rounds))
-				step.Grow(rounds)
-				r := probe.Run(c.Context(), t, probe.Options{Rounds: rounds, Environment: environment, Each: func(probe.Round) { step.Add(1) }})
-				step.Done(r.Result)
-				if err := a.print(r, func(w io.Writer) error { return probeTable(w, r) }); err != nil {
-					return err
-				}
-				if r.Result != probe.Pass {
-					return fmt.Errorf("probe: %w", errCheck)
-				}
-				return nil
+				return a.probe(c.Context(), t, o, "engine "+s.Engine.Version())
 			})
 		},
 	}
-	c.Flags().IntVar(&rounds, "rounds", rounds, "how often")
-	c.Flags().BoolVar(&engine, "engine", engine, "probe the engine itself, in this process")
-	c.Flags().StringVar(&environment, "environment", "", "name of the place, for the report")
+	c.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "how often")
+	c.Flags().BoolVar(&engine, "engine", false, "probe the engine itself, in this process, instead of the server")
+	c.Flags().StringVar(&o.Environment, "environment", "", "name of the place, for the report")
 	return c
+}
+
+// probeServer probes the API and the data plane of the server.
+func (a *app) probeServer(ctx context.Context, o probe.Options) error {
+	s, err := a.server()
+	if err != nil {
+		return err
+	}
+	return a.withAPI(ctx, func(ctx context.Context, api *client.Client) error {
+		if _, err := api.Health(ctx); err != nil {
+			return fmt.Errorf("probe: %w", err)
+		}
+		return a.probe(ctx, probe.NewHTTPTarget(api, baseTemplate), o, "API "+s.API)
+	})
+}
+
+func (a *app) probe(ctx context.Context, t probe.Target, o probe.Options, what string) error {
+	if o.Environment == "" {
+		o.Environment = fmt.Sprintf("%s, Linux %s, %d CPUs", what, bench.ThisMachine().Kernel, runtime.NumCPU())
+	}
+	step := a.progress().Begin(fmt.Sprintf("%d rounds", o.Rounds))
+	step.Grow(o.Rounds)
+	o.Each = func(probe.Round) { step.Add(1) }
+	r := probe.Run(ctx, t, o)
+	step.Done(r.Result)
+	if err := a.print(r, func(w io.Writer) error { return probeTable(w, r) }); err != nil {
+		return err
+	}
+	if r.Result != probe.Pass {
+		return fmt.Errorf("probe: %w", errCheck)
+	}
+	return nil
 }
 
 // probeTable writes a line for each round, and every check that failed.

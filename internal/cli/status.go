@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	cube "cubesandbox"
+	"cubesandbox/client"
 	"cubesandbox/internal/local"
 )
 
@@ -32,24 +33,38 @@ var statuses = []struct {
 	{nil, 1, "failed for a reason without a status of its own", ""},
 	{errUsage, 2, "the command is wrong", "see `cube help`"},
 	{cube.ErrInvalid, 2, "the command is wrong", "correct the value that is named"},
-	{errCheck, 3, "a probe did not pass", "the failed checks are in the report; --json has all values"},
-	{cube.ErrNotFound, 4, "there is no such thing", "`cube template ls` lists templates; `cube template build base` makes one"},
-	{cube.ErrConflict, 5, "it is in use, or in another state", "wait for the other verb to end, then try again"},
+	{errCheck, 3, "a check did not pass (probe, doctor)", "what failed is in the report; --json has all values"},
+	{client.ErrUnauthorized, 9, "the server does not accept the key", "run it as the server's user, or set CUBE_API_KEY; `cube env` prints the key"},
+	{client.ErrUnreachable, 7, "no server answers", "start it with: cube serve -d (--api-url and $CUBE_API_URL say where it is)"},
+	{cube.ErrNotFound, 4, "there is no such thing", "`cube sandbox ls`, `cube snapshot ls` and `cube template ls` list what there is"},
+	{cube.ErrConflict, 5, "it is in use, or in another state", "`cube sandbox ls` shows states; wait for what is under way to end, then try again"},
 	{cube.ErrExists, 5, "it is there already", "choose another name, or remove it first"},
 	{cube.ErrDead, 5, "the sandbox has ended", "its death says why; create another"},
-	{cube.ErrNoCapacity, 6, "not enough memory", "end sandboxes (`cube down` ends all), or ask for fewer"},
+	{cube.ErrNoCapacity, 6, "not enough memory", "end or pause sandboxes (`cube sandbox ls` lists them), or ask for fewer"},
 	{cube.ErrNoSpace, 6, "not enough disk", "free space in the state directory, or give another with --state-dir"},
 	{local.ErrNotRoot, 7, "root is needed", "run it as root: sudo cube …"},
-	{cube.ErrUnavailable, 7, "the keeper or the network process cannot be reached", "look at keeper.log and network.log in the run directory; `cube down` and try again"},
+	{cube.ErrUnavailable, 7, "a process of ours cannot be reached", "look at serve.log, keeper.log and network.log in the run directory; `cube down` and try again"},
 	{cube.ErrCorrupt, 8, "an image is not what was saved", "delete it and use another; `cube template build NAME --fresh` makes a template anew"},
 	{cube.ErrIncompatible, 8, "an image of another engine version", "`cube template build NAME` makes one for this version"},
+	{client.ErrTimeout, statusTimeout, "sandbox exec: --timeout was over", ""},
+	{nil, statusOurs, "sandbox exec and shell: cube itself failed; other statuses of theirs are the program's", ""},
 	{context.Canceled, 130, "interrupted", ""},
 }
+
+// Statuses of commands that run a program, whose own status is ours otherwise.
+const (
+	statusTimeout = 124
+	statusOurs    = 125
+)
 
 // statusOf returns the exit status for an error, and what to do about it.
 func statusOf(err error) (status int, advice string) {
 	if err == nil {
 		return 0, ""
+	}
+	var program programStatus
+	if errors.As(err, &program) {
+		return int(program), ""
 	}
 	for _, s := range statuses {
 		if s.err != nil && errors.Is(err, s.err) {
@@ -78,18 +93,24 @@ type failure struct {
 	Advice string `json:"advice,omitempty"`
 }
 
-// report writes an error to stderr: what and where, then what to do.
-func report(w io.Writer, err error, asJSON bool) int {
+// report writes an error to stderr: what and where, then what to do. inside says that
+// the command runs a program in a sandbox, so that most statuses are the program's.
+func report(w io.Writer, err error, asJSON, inside bool) int {
 	status, advice := statusOf(err)
-	switch {
-	case status == 0:
-	case asJSON:
+	var program programStatus
+	if status == 0 || errors.As(err, &program) {
+		return status
+	}
+	if inside && status != statusTimeout && status != 130 {
+		status = statusOurs
+	}
+	if asJSON {
 		writeJSON(w, failure{err.Error(), status, advice})
-	default:
-		fmt.Fprintf(w, "cube: %v\n", err)
-		if advice != "" {
-			fmt.Fprintf(w, "      %s\n", advice)
-		}
+		return status
+	}
+	fmt.Fprintf(w, "cube: %v\n", err)
+	if advice != "" {
+		fmt.Fprintf(w, "      %s\n", advice)
 	}
 	return status
 }

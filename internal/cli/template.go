@@ -2,12 +2,14 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,14 +41,14 @@ func (a *app) templateCommand() *cobra.Command {
 	}
 	build.Flags().BoolVar(&fresh, "fresh", false, "make its root file system anew, with today's packages")
 	ls := &cobra.Command{
-		Use: "ls", Short: "List the templates that are there", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return a.with(c.Context(), a.listTemplates) },
+		Use: "ls", Aliases: []string{"list"}, Short: "List the templates that are there", Args: cobra.NoArgs,
+		Long: "Asks the server, or looks itself where none answers.",
+		RunE: func(c *cobra.Command, _ []string) error { return a.listTemplates(c.Context()) },
 	}
 	rm := &cobra.Command{
 		Use: "rm NAME|ID...", Short: "Remove templates; sandboxes that were made from them run on", Args: cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.with(c.Context(), func(s *local.Session) error { return a.removeTemplates(s, args) })
-		},
+		Long: "Asks the server, or does it itself where none answers.", ValidArgsFunction: a.completeTemplateNames,
+		RunE: func(c *cobra.Command, args []string) error { return a.removeTemplates(c.Context(), args) },
 	}
 	c.AddCommand(build, ls, rm)
 	return c
@@ -54,25 +56,66 @@ func (a *app) templateCommand() *cobra.Command {
 
 // listed is one line of `cube template ls`.
 type listed struct {
-	Names []string `json:"names"`
-	cube.Image
+	Names     []string     `json:"names"`
+	ID        cube.ImageID `json:"id"`
+	MemoryMiB int64        `json:"memoryMiB"`
+	CPUs      int          `json:"cpus"`
+	Created   *time.Time   `json:"created,omitempty"`
 }
 
-func (a *app) listTemplates(s *local.Session) error {
+func (a *app) listTemplates(ctx context.Context) error {
+	all, err := a.templates(ctx)
+	if err != nil {
+		return fmt.Errorf("list templates: %w", err)
+	}
+	slices.SortFunc(all, func(a, b listed) int { return cmp.Compare(strings.Join(a.Names, ","), strings.Join(b.Names, ",")) })
+	return a.print(all, func(w io.Writer) error {
+		t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+		fmt.Fprintln(t, "NAME\tID\tMEMORY\tCPUS\tCREATED")
+		for _, l := range all {
+			fmt.Fprintf(t, "%s\t%s\t%d MiB\t%d\t%s\n", strings.Join(l.Names, ","), l.ID, l.MemoryMiB, l.CPUs, moment(l.Created))
+		}
+		return t.Flush()
+	})
+}
+
+// templates asks the server, or looks here where none answers.
+func (a *app) templates(ctx context.Context) (out []listed, err error) {
+	api, err := a.served(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if api == nil {
+		err = a.with(ctx, func(s *local.Session) error {
+			out, err = localTemplates(s)
+			return err
+		})
+		return out, err
+	}
+	defer api.Close()
+	all, err := api.Templates(ctx)
+	out = make([]listed, len(all))
+	for i, t := range all {
+		out[i] = listed{append([]string{}, t.Names...), t.ID, t.MemoryMiB, t.CPUs, t.CreatedAt}
+	}
+	return out, err
+}
+
+func localTemplates(s *local.Session) ([]listed, error) {
 	images, err := s.Images.Images()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	names, err := s.Names()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out := []listed{}
 	for _, img := range images {
 		if img.Kind != cube.KindTemplate {
 			continue
 		}
-		l := listed{Names: []string{}, Image: img}
+		l := listed{[]string{}, img.ID, img.Limits.MemoryMiB, img.Limits.CPUs, &img.Created}
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			if names[name] == img.ID {
 				l.Names = append(l.Names, name)
@@ -80,32 +123,28 @@ func (a *app) listTemplates(s *local.Session) error {
 		}
 		out = append(out, l)
 	}
-	slices.SortFunc(out, func(a, b listed) int { return cmp.Compare(strings.Join(a.Names, ","), strings.Join(b.Names, ",")) })
-	return a.print(out, func(w io.Writer) error {
-		t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-		fmt.Fprintln(t, "NAME\tID\tMEMORY\tCPUS\tSIZE\tCREATED")
-		for _, l := range out {
-			fmt.Fprintf(t, "%s\t%s\t%d MiB\t%d\t%d MB\t%s\n", strings.Join(l.Names, ","), l.ID, l.Limits.MemoryMiB, l.Limits.CPUs, l.Bytes/1e6, l.Created.Format("2006-01-02 15:04"))
-		}
-		return t.Flush()
-	})
+	return out, nil
 }
 
-func (a *app) removeTemplates(s *local.Session, args []string) error {
-	removed := []cube.ImageID{}
-	for _, arg := range args {
-		id, err := s.RemoveTemplate(arg)
-		if err != nil {
-			return fmt.Errorf("remove template %s: %w", arg, err)
-		}
-		removed = append(removed, id)
+func (a *app) removeTemplates(ctx context.Context, args []string) error {
+	api, err := a.served(ctx)
+	if err != nil {
+		return fmt.Errorf("remove templates: %w", err)
 	}
-	return a.print(removed, func(w io.Writer) error {
-		for _, id := range removed {
-			if _, err := fmt.Fprintln(w, id); err != nil {
-				return err
-			}
+	if api == nil {
+		return a.with(ctx, func(s *local.Session) error {
+			return a.removeImages(args, func(arg string) (string, error) {
+				id, err := s.RemoveTemplate(arg)
+				return string(id), err
+			})
+		})
+	}
+	defer api.Close()
+	return a.removeImages(args, func(arg string) (string, error) {
+		id, err := templateID(ctx, api, arg)
+		if err == nil {
+			err = api.DeleteImage(ctx, id)
 		}
-		return nil
+		return id, err
 	})
 }
