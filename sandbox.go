@@ -64,6 +64,8 @@ type Identity struct {
 	// AccessToken is what envd requests must carry as X-Access-Token; empty
 	// means that none is asked for.
 	AccessToken string `json:"accessToken,omitempty"`
+	// User is who runs what no user is named for; empty: "user".
+	User string `json:"user,omitempty"`
 }
 
 // Death says how a sandbox ended.

@@ -87,6 +87,8 @@ type NewSandbox struct {
 	// Private: ports other than envd's need the traffic token.
 	Private       bool
 	Metadata, Env map[string]string
+	// User is who runs what no user is named for; empty: "user".
+	User          string
 	AllowInternet *bool
 	Network, MCP  json.RawMessage
 }

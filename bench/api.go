@@ -18,6 +18,9 @@ type APIConfig struct {
 	Client *client.Client
 	// Template is the name or id of what sandboxes start from.
 	Template string
+	// Rest is how long the server gets to fill its pools before a create that is to
+	// find them full. Nobody outside can see when they are.
+	Rest time.Duration
 	// N, Only, Begin and Done are those of Config.
 	N     float64
 	Only  []string
@@ -30,6 +33,7 @@ type apiBench struct {
 	bench
 	c        *client.Client
 	template string
+	rest     time.Duration
 }
 
 // RunAPI measures a server. Sandboxes and snapshots that it makes are taken away.
@@ -37,12 +41,12 @@ func RunAPI(ctx context.Context, c APIConfig) ([]Row, error) {
 	if c.N <= 0 {
 		c.N = 1
 	}
-	b := &apiBench{bench: bench{Config: Config{N: c.N, Only: c.Only, Begin: c.Begin, Done: c.Done}}, c: c.Client, template: c.Template}
+	b := &apiBench{bench: bench{Config: Config{N: c.N, Only: c.Only, Begin: c.Begin, Done: c.Done}}, c: c.Client, template: c.Template, rest: c.Rest}
 	for _, g := range []struct {
 		rows []string
 		run  func(context.Context) error
 	}{
-		{[]string{"api.create"}, b.create},
+		{[]string{"api.create", "api.create.busy"}, b.create},
 		{[]string{"api.get", "api.list", "proxy.health", "proxy.exec_true"}, b.reads},
 		{[]string{"api.snapshot", "api.rollback"}, b.snapshotRollback},
 		{[]string{"api.pause", "api.resume"}, b.pauseResume},
@@ -82,20 +86,39 @@ func (b *apiBench) with(ctx context.Context, f func(client.Sandbox) error) error
 	return errors.Join(f(s), b.c.Kill(context.WithoutCancel(ctx), s.ID))
 }
 
-// create: until the agent has answered. Sandboxes are made one after the other, as
-// fast as the server's pool allows.
+// create: until the agent has answered; rested, and one after the other without rest.
 func (b *apiBench) create(ctx context.Context) error {
-	return b.measure(ctx, "api.create", b.times(20), func() (took sample, err error) {
-		var s client.Sandbox
-		took, err = clocked(func() (err error) {
-			s, err = b.c.Create(ctx, client.NewSandbox{Template: b.template})
-			return err
-		})
-		if err != nil {
-			return took, err
+	for _, c := range []struct {
+		name string
+		rest time.Duration
+	}{{"api.create", b.rest}, {"api.create.busy", 0}} {
+		if !b.wanted([]string{c.name}) {
+			continue
 		}
-		return took, b.c.Kill(context.WithoutCancel(ctx), s.ID)
+		if err := b.measure(ctx, c.name, b.times(12), func() (sample, error) { return b.createOne(ctx, c.rest) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *apiBench) createOne(ctx context.Context, rest time.Duration) (took sample, err error) {
+	rested := time.NewTimer(rest)
+	defer rested.Stop()
+	select {
+	case <-ctx.Done():
+		return took, ctx.Err()
+	case <-rested.C:
+	}
+	var s client.Sandbox
+	took, err = clocked(func() (err error) {
+		s, err = b.c.Create(ctx, client.NewSandbox{Template: b.template})
+		return err
 	})
+	if err != nil {
+		return took, err
+	}
+	return took, b.c.Kill(context.WithoutCancel(ctx), s.ID)
 }
 
 // reads are calls without work for the engine. The list's name says how many

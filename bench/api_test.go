@@ -25,7 +25,7 @@ func TestEveryRowOfAServerIsMeasuredAndNothingIsLeft(t *testing.T) {
 		}
 		names = append(names, r.Name)
 	}
-	want := "api.create api.get api.list.2 proxy.health proxy.exec_true api.snapshot api.rollback api.pause api.resume api.clone10"
+	want := "api.create api.create.busy api.get api.list.2 proxy.health proxy.exec_true api.snapshot api.rollback api.pause api.resume api.clone10"
 	if got := strings.Join(names, " "); got != want || done != len(rows) {
 		t.Errorf("got %s (%d told of), want %s", got, done, want)
 	}

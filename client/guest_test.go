@@ -71,9 +71,23 @@ func TestTheEndOfTheCallerKillsTheProgram(t *testing.T) {
 	s, g := inside(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
-	done := make(chan error)
+	done := begin(ctx, t, s, g, client.Command{Argv: []string{"forever"}, Stdin: r})
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want cancelled", err)
+	}
+	w.Close()
+	for s.Running() != 0 { // go test's own time limit ends this
+		<-time.After(time.Millisecond)
+	}
+}
+
+// begin runs a command and returns when it does.
+func begin(ctx context.Context, t *testing.T, s *clienttest.Server, g *client.Guest, c client.Command) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
 	go func() {
-		_, err := g.Run(ctx, client.Command{Argv: []string{"forever"}, Stdin: r})
+		_, err := g.Run(ctx, c)
 		done <- err
 	}()
 	for s.Running() == 0 {
@@ -83,13 +97,28 @@ func TestTheEndOfTheCallerKillsTheProgram(t *testing.T) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want cancelled", err)
+	return done
+}
+
+func TestAConnectionThatIsCutSaysWhatBecameOfTheSandbox(t *testing.T) {
+	s, g := inside(t)
+	done := begin(t.Context(), t, s, g, client.Command{Argv: []string{"forever"}})
+	s.Cut()
+	if err := <-done; !errors.Is(err, cube.ErrConflict) || !strings.Contains(err.Error(), "rolled back") {
+		t.Errorf("the sandbox runs: got %v", err)
 	}
-	w.Close()
-	for s.Running() != 0 { // go test's own time limit ends this
+	for s.Running() != 0 { // it was killed, since nobody listens any more
 		<-time.After(time.Millisecond)
+	}
+	done = begin(t.Context(), t, s, g, client.Command{Argv: []string{"forever"}})
+	for id := range s.States() {
+		if err := s.Client(t).Kill(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Cut()
+	if err := <-done; !errors.Is(err, cube.ErrDead) {
+		t.Errorf("the sandbox was killed: got %v", err)
 	}
 }
 

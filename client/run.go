@@ -109,16 +109,22 @@ func (g *Guest) run(ctx context.Context, c Command) (Exit, error) {
 
 // lost says why a stream broke, where its connection was cut.
 func (g *Guest) lost(ctx context.Context, err error) error {
-	if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeUnknown && code != connect.CodeInternal {
+	switch connect.CodeOf(err) {
+	case connect.CodeUnavailable, connect.CodeUnknown, connect.CodeInternal, connect.CodeCanceled: // the last is a reset
+	default:
 		return err
 	}
 	if ctx.Err() != nil || errors.Is(err, ErrTimeout) {
 		return err
 	}
-	if herr := g.Health(ctx); errors.Is(herr, cube.ErrNotFound) {
+	herr := g.Health(ctx)
+	switch {
+	case errors.Is(herr, cube.ErrNotFound):
 		return fmt.Errorf("the sandbox was killed or paused meanwhile: %w", cube.ErrDead)
+	case herr == nil:
+		return fmt.Errorf("the connection was cut, and the sandbox runs: it was rolled back meanwhile, or the server was stopped: %w", cube.ErrConflict)
 	}
-	return err
+	return herr
 }
 
 func (c Command) message() *process.StartRequest {

@@ -169,7 +169,7 @@ func identify(id cube.SandboxID, gen cube.Generation, who cube.Identity, l cube.
 	}
 	return agentapi.Configure{
 		Version: agentapi.Version, SandboxID: string(id), Generation: uint64(gen), Hostname: host,
-		Env: who.Env, AccessToken: who.AccessToken, MemoryBytes: l.MemoryMiB << 20, Pids: l.Pids,
+		Env: who.Env, AccessToken: who.AccessToken, User: who.User, MemoryBytes: l.MemoryMiB << 20, Pids: l.Pids,
 	}
 }
 

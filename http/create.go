@@ -26,6 +26,9 @@ const (
 	never        = -1
 )
 
+// cubeUser is who runs what CubeSandbox's clients name no user for.
+const cubeUser = "root"
+
 // sweep is how long a sandbox with an idle timeout of 0 is let be.
 const sweep = 5 * time.Second
 
@@ -80,6 +83,8 @@ func (a *API) parseCreate(c *call) (cube.NewSandbox, error) {
 	n = cube.NewSandbox{Template: q.TemplateID, Clock: cube.ClockIdle, AllowInternet: q.AllowInternetAccess}
 	if c.e2b() {
 		n.Clock = cube.ClockAbsolute
+	} else {
+		n.User = cubeUser
 	}
 	if n.Timeout, err = a.createTimeout(c, q.Timeout); err != nil {
 		return n, err

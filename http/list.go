@@ -83,9 +83,18 @@ func metadata(s string) (map[string]string, error) {
 	}
 	m := map[string]string{}
 	for k := range v {
-		m[k] = v.Get(k)
+		m[unescape(k)] = unescape(v.Get(k))
 	}
 	return m, nil
+}
+
+// unescape undoes the escaping that E2B's clients do once more than it takes. What
+// is not escaped stays.
+func unescape(s string) string {
+	if t, err := url.PathUnescape(s); err == nil {
+		return t
+	}
+	return s
 }
 
 // phases reads states, with commas or one each.

@@ -64,7 +64,7 @@ func newRecord(n cube.NewSandbox, src source) cube.Record {
 	r := cube.Record{
 		ID: cube.NewSandboxID(), Generation: 1, Phase: cube.PhaseCreating,
 		Template: src.image, Alias: src.alias, Parent: src.parent, Limits: src.limits,
-		Identity: cube.Identity{Env: merged(src.env, n.Env)},
+		Identity: cube.Identity{Env: merged(src.env, n.Env), User: n.User},
 		Metadata: n.Metadata, Clock: n.Clock, Timeout: n.Timeout, OnTimeout: n.OnTimeout, AutoResume: n.AutoResume,
 		AllowInternet: n.AllowInternet, Network: n.Network, MCP: n.MCP,
 		StartedAt: now, ChangedAt: now,

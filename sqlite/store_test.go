@@ -61,7 +61,7 @@ func full1(id cube.SandboxID) cube.Record {
 	return cube.Record{
 		ID: id, Generation: 3, Phase: cube.PhasePaused, Template: "tpl-0123456789abcdef01234567", Alias: "base",
 		Parent: cube.NewSandboxID(), Limits: cube.DefaultLimits(),
-		Identity:     cube.Identity{Hostname: "h", Env: map[string]string{"A": "ü\x00\n"}, AccessToken: "t"},
+		Identity:     cube.Identity{Hostname: "h", Env: map[string]string{"A": "ü\x00\n"}, AccessToken: "t", User: "u"},
 		TrafficToken: "tt", Metadata: map[string]string{"k": "v"}, Clock: cube.ClockIdle, Timeout: cube.NeverTimeout,
 		EndAt: now.Add(time.Nanosecond), OnTimeout: cube.OnTimeoutPause, AutoResume: true, AllowInternet: &yes,
 		Network: json.RawMessage(`{"a":1}`), MCP: json.RawMessage(`{}`), Image: cube.NewSnapshotID(),

@@ -27,6 +27,8 @@ const pageSize = 2
 // Server is one. It serves API and data plane at one address.
 type Server struct {
 	URL string
+	// Cut cuts every connection.
+	Cut func()
 
 	mu        sync.Mutex
 	sandboxes []client.Sandbox // oldest first
@@ -57,6 +59,7 @@ func New(t testing.TB) *Server {
 	h := httptest.NewServer(s.handler())
 	t.Cleanup(h.Close)
 	t.Cleanup(h.CloseClientConnections)
+	s.Cut = h.CloseClientConnections
 	t.Cleanup(s.programs.end)
 	s.URL = h.URL
 	return s

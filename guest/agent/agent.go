@@ -6,6 +6,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,6 +148,7 @@ func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) error {
 	}
 	a.memory.setLimit(c.MemoryBytes)
 	a.table.SetEnv(c.Env)
+	a.table.SetDefaults(cmp.Or(c.User, process.DefaultUser), "")
 	a.token = c.AccessToken
 	if down := time.Duration(c.TimeUnixNano - c.SavedUnixNano); c.SavedUnixNano > 0 && down > 0 &&
 		(c.SandboxID != a.sandbox || c.Generation != a.generation) { // told twice, it counts once

@@ -63,6 +63,8 @@ type Configure struct {
 	Env map[string]string `json:"env,omitempty"`
 	// AccessToken is asked for on EnvdPort; empty: none is.
 	AccessToken string `json:"accessToken,omitempty"`
+	// User is who runs what no user is named for; empty: "user".
+	User string `json:"user,omitempty"`
 	// TimeUnixNano is the server's clock.
 	TimeUnixNano int64 `json:"timeUnixNano"`
 	// SavedUnixNano is when, by the server's clock, the image was saved that this

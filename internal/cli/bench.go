@@ -17,6 +17,9 @@ import (
 	"cubesandbox/probe"
 )
 
+// poolTime is enough for a server to fill its pools on a small machine.
+const poolTime = 2 * time.Second
+
 func (a *app) benchCommand() *cobra.Command {
 	var short, baseline, api bool
 	n := 1.0
@@ -32,7 +35,7 @@ func (a *app) benchCommand() *cobra.Command {
 				if short {
 					n /= 4
 				}
-				return a.benchServer(c.Context(), bench.APIConfig{Template: baseTemplate, N: n, Only: only})
+				return a.benchServer(c.Context(), bench.APIConfig{Template: baseTemplate, Rest: poolTime, N: n, Only: only})
 			}
 			return a.withTarget(c, func(s *local.Session, t probe.EngineTarget) error {
 				conf := a.benchConfig(s, t)

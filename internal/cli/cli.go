@@ -115,18 +115,28 @@ func (a *app) options() local.Options {
 	return o
 }
 
-// with runs a command's work in a session.
+// with runs a command's work in a session of its own, beside a server that may
+// run: it has a run directory below the server's, and a keeper, which ends with it.
 func (a *app) with(ctx context.Context, work func(*local.Session) error) error {
-	s, err := local.Open(ctx, a.options())
+	o := a.options()
+	if err := os.MkdirAll(o.RunDir, 0o711); err != nil {
+		return err
+	}
+	o.RunDir = filepath.Join(o.RunDir, ownRunDir)
+	s, err := local.Open(ctx, o)
 	if err != nil {
 		return err
 	}
 	err = work(s)
-	if cerr := s.Close(); err == nil {
-		err = cerr
+	if serr := s.Engine.Shutdown(context.WithoutCancel(ctx)); err == nil {
+		err = serr
 	}
 	return err
 }
+
+// ownRunDir is where commands work with an engine of their own, below the run
+// directory.
+const ownRunDir = "own"
 
 // progress reports on stderr, with bars where that is a terminal.
 func (a *app) progress() *progress.Reporter {

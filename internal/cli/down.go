@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -11,28 +13,52 @@ import (
 	"github.com/spf13/cobra"
 
 	"cubesandbox/internal/local"
+	"cubesandbox/internal/serve"
 )
 
 func (a *app) downCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "down", Short: "End every sandbox, the network process and the keeper of this run directory",
+		Use: "down", Short: "End the server, every sandbox, the network process and the keeper of this run directory",
 		Long: "Saved images stay. Sandboxes that run are lost: pause what you want to keep first.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			ended, err := local.Shutdown(c.Context(), a.options())
+			ended, err := a.down(c.Context())
 			if err != nil {
 				return fmt.Errorf("down: %w", err)
 			}
 			return a.print(ended, func(w io.Writer) error {
-				if !ended.Ran {
+				if !ended.Ran && !ended.Server {
 					_, err := fmt.Fprintf(w, "nothing runs in %s\n", a.where.RunDir)
 					return err
 				}
-				_, err := fmt.Fprintf(w, "%d sandboxes, the network process and the keeper have ended\n", ended.Sandboxes)
+				_, err := fmt.Fprintf(w, "%d sandboxes, the network process, the keeper and the server have ended\n", ended.Sandboxes)
 				return err
 			})
 		},
 	}
+}
+
+// endedAll is the result of `cube down`.
+type endedAll struct {
+	local.Ended
+	Server bool `json:"server"`
+}
+
+// down ends the server, then what it would start again, and what a command left
+// that was killed.
+func (a *app) down(ctx context.Context) (all endedAll, err error) {
+	stop, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	if all.Server, err = serve.Stop(stop, a.where.RunDir); err != nil {
+		return all, err
+	}
+	own := a.options()
+	own.RunDir = filepath.Join(own.RunDir, ownRunDir)
+	if _, err := local.Shutdown(ctx, own); err != nil {
+		return all, err
+	}
+	all.Ended, err = local.Shutdown(ctx, a.options())
+	return all, err
 }
 
 // built is the result of `cube version`.

@@ -103,7 +103,7 @@ func (a *app) runInside(ctx context.Context, arg string, argv []string, o inside
 			return err
 		}
 		if s.State != "running" {
-			return fmt.Errorf("sandbox %s is %s; bring it back with: cube sandbox resume %s: %w", id, s.State, id, cube.ErrConflict)
+			return fmt.Errorf("sandbox %s is %s, and %w", id, s.State, errPaused)
 		}
 		g, err := api.Guest(id, s.AccessToken)
 		if err != nil {

@@ -61,7 +61,7 @@ func TestAPausedSandboxIsNotEnteredAndTheNextStepIsToResumeIt(t *testing.T) {
 	id := u.ok("sandbox", "create")
 	u.ok("sandbox", "pause", id)
 	status, _, err := u.run("sandbox", "exec", id, "true")
-	if status != statusOurs || !strings.Contains(err, "cube sandbox resume "+id) {
+	if status != statusOurs || !strings.Contains(err, id+" is paused") || !strings.Contains(err, "cube sandbox resume") {
 		t.Errorf("got status %d, %s", status, err)
 	}
 }

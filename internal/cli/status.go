@@ -19,6 +19,8 @@ var (
 	errUsage = errors.New("usage")
 	// errCheck: a check that was asked for has failed; its report is on stdout.
 	errCheck = errors.New("the check failed")
+	// errPaused: a program is to run in a sandbox that does not.
+	errPaused = errors.New("no program can run in it")
 )
 
 // statuses is the one table of exit statuses. The first row whose error matches
@@ -37,6 +39,7 @@ var statuses = []struct {
 	{client.ErrUnauthorized, 9, "the server does not accept the key", "run it as the server's user, or set CUBE_API_KEY; `cube env` prints the key"},
 	{client.ErrUnreachable, 7, "no server answers", "start it with: cube serve -d (--api-url and $CUBE_API_URL say where it is)"},
 	{cube.ErrNotFound, 4, "there is no such thing", "`cube sandbox ls`, `cube snapshot ls` and `cube template ls` list what there is"},
+	{errPaused, 5, "the sandbox is paused", "bring it back first: cube sandbox resume ID"},
 	{cube.ErrConflict, 5, "it is in use, or in another state", "`cube sandbox ls` shows states; wait for what is under way to end, then try again"},
 	{cube.ErrExists, 5, "it is there already", "choose another name, or remove it first"},
 	{cube.ErrDead, 5, "the sandbox has ended", "its death says why; create another"},
