@@ -48,7 +48,7 @@ type Exit struct {
 	Reason string
 }
 
-// ErrTimeout: a program was ended since its Command.Timeout was over.
+// ErrTimeout says that a program was ended since its Command.Timeout was over.
 var ErrTimeout = errors.New("the program's time was over")
 
 // killTime bounds ending a program whose caller has given up.

@@ -32,8 +32,10 @@ type Sandbox struct {
 	AccessToken  string `json:"envdAccessToken,omitempty"`
 	TrafficToken string `json:"trafficAccessToken,omitempty"`
 	// Domain is what the host names of its ports end in.
-	Domain      string `json:"domain,omitempty"`
-	EnvdVersion string `json:"envdVersion,omitempty"`
+	Domain string `json:"domain,omitempty"`
+	// Parent is the sandbox that this is a copy of; empty for none.
+	Parent      cube.SandboxID `json:"parentID,omitempty"`
+	EnvdVersion string         `json:"envdVersion,omitempty"`
 }
 
 // Lifecycle says what happens to a sandbox when its time is over.

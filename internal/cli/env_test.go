@@ -82,3 +82,29 @@ func TestTheServerThatRunsHereIsFound(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyAServerThatIsOursIsAskedInsteadOfThisMachine(t *testing.T) {
+	u := newUser(t)
+	ask := func(apiURL, stateDir string) bool {
+		t.Helper()
+		a := &app{apiURL: apiURL}
+		a.where.RunDir, a.where.StateDir = t.TempDir(), stateDir
+		c, err := a.served(t.Context())
+		if err != nil {
+			t.Fatalf("%q: %v", apiURL, err)
+		}
+		if c != nil {
+			c.Close()
+		}
+		return c != nil
+	}
+	if ask("", t.TempDir()) {
+		t.Error("a server that nobody named, of another run directory, is asked")
+	}
+	if !ask(u.s.URL, t.TempDir()) {
+		t.Error("the server that was named is not asked")
+	}
+	if ask("http://127.0.0.1:1", t.TempDir()) {
+		t.Error("a server that does not answer is asked")
+	}
+}

@@ -117,16 +117,28 @@ func (a *app) withAPI(ctx context.Context, work func(context.Context, *client.Cl
 	return work(ctx, c)
 }
 
-// served returns a client where a server answers, nil where none does.
+// served returns a client where a server is ours to ask: one that was named, or that
+// runs in our run directory. It is nil where none is or answers, so that the work is
+// done here; one on another machine must answer.
 func (a *app) served(ctx context.Context) (*client.Client, error) {
+	s, err := a.server()
+	if err != nil {
+		return nil, err
+	}
+	if a.apiURL == "" && s.PID == 0 {
+		return nil, nil
+	}
 	c, err := a.api()
 	if err != nil {
 		return nil, err
 	}
 	_, err = c.Health(ctx)
-	if errors.Is(err, client.ErrUnreachable) {
-		c.Close()
+	if err == nil {
+		return c, nil
+	}
+	c.Close()
+	if errors.Is(err, client.ErrUnreachable) && s.StateDir != "" {
 		return nil, nil
 	}
-	return c, err
+	return nil, err
 }

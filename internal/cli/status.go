@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -23,14 +26,17 @@ var (
 	errPaused = errors.New("no program can run in it")
 )
 
-// statuses is the one table of exit statuses. The first row whose error matches
-// an error decides its status and its advice.
-var statuses = []struct {
+// statusRow says what an error means to a shell, and what to do about it.
+type statusRow struct {
 	err    error
 	status int
 	means  string
 	advice string
-}{
+}
+
+// statuses is the one table of exit statuses. The first row whose error matches
+// an error decides its status and its advice.
+var statuses = []statusRow{
 	{nil, 0, "done", ""},
 	{nil, 1, "failed for a reason without a status of its own", ""},
 	{errUsage, 2, "the command is wrong", "see `cube help`"},
@@ -46,6 +52,7 @@ var statuses = []struct {
 	{cube.ErrNoCapacity, 6, "not enough memory", "end or pause sandboxes (`cube sandbox ls` lists them), or ask for fewer"},
 	{cube.ErrNoSpace, 6, "not enough disk", "free space in the state directory, or give another with --state-dir"},
 	{local.ErrNotRoot, 7, "root is needed", "run it as root: sudo cube …"},
+	{fs.ErrPermission, 7, "a file is not to be read by you", "run it as the server's user: sudo cube …"},
 	{cube.ErrUnavailable, 7, "a process of ours cannot be reached", "look at serve.log, keeper.log and network.log in the run directory; `cube down` and try again"},
 	{cube.ErrCorrupt, 8, "an image is not what was saved", "delete it and use another; `cube template build NAME --fresh` makes a template anew"},
 	{cube.ErrIncompatible, 8, "an image of another engine version", "`cube template build NAME` makes one for this version"},
@@ -82,7 +89,9 @@ func statusTable() string {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "status\tmeans\twhat to do")
-	for _, s := range statuses {
+	byStatus := slices.Clone(statuses)
+	slices.SortStableFunc(byStatus, func(a, b statusRow) int { return cmp.Compare(a.status, b.status) })
+	for _, s := range byStatus {
 		fmt.Fprintf(t, "%d\t%s\t%s\n", s.status, s.means, s.advice)
 	}
 	t.Flush()

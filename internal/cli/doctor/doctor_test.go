@@ -90,6 +90,10 @@ func TestWhatAMachineLacksIsFoundAndSaid(t *testing.T) {
 	if f := find(t, good, "root"); f.Level != Fail || !strings.Contains(f.Mend, "sudo") {
 		t.Errorf("another user: got %+v", f)
 	}
+	good.Server.Answers = true
+	if f := find(t, good, "root"); f.Level != Warn {
+		t.Errorf("another user, who has a server: got %+v", f)
+	}
 	if f := find(t, good, "processor"); f.Level != Fail {
 		t.Errorf("another processor: got %+v", f)
 	}
