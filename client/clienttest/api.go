@@ -162,10 +162,13 @@ func (s *Server) rollback(w http.ResponseWriter, c Call, b *client.Sandbox) {
 	answer(w, http.StatusOK, map[string]any{"sandboxID": b.ID, "snapshotID": id, "operationID": "op", "status": "READY"})
 }
 
-func (s *Server) clone(w http.ResponseWriter, c Call, _ *client.Sandbox) {
-	out := []client.Sandbox{}
+func (s *Server) clone(w http.ResponseWriter, c Call, b *client.Sandbox) {
+	out, parent := []client.Sandbox{}, b.ID
 	for range int(c.Body["count"].(float64)) {
-		out = append(out, s.add(cube.NewSandboxID(), client.NewSandbox{Template: "base"}))
+		s.add(cube.NewSandboxID(), client.NewSandbox{Template: "base"})
+		last := &s.sandboxes[len(s.sandboxes)-1]
+		last.Parent = parent
+		out = append(out, *last)
 	}
 	answer(w, http.StatusCreated, out)
 }

@@ -71,6 +71,9 @@ func TestASandboxLivesItsLifeByCommands(t *testing.T) {
 	if len(clones) != 2 {
 		t.Errorf("clone: got %v", clones)
 	}
+	if out := u.ok("sandbox", "info", clones[1]); !strings.Contains(out, "copy of") || !strings.Contains(out, id) {
+		t.Errorf("info of a clone: got %s", out)
+	}
 	if out := u.ok("sandbox", "pause", id, clones[0]); out != id+"\n"+clones[0] || u.s.States()[cube.SandboxID(id)] != "paused" {
 		t.Errorf("pause: got %s, %v", out, u.s.States())
 	}

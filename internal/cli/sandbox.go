@@ -194,6 +194,9 @@ func sandboxInfo(w io.Writer, s client.Sandbox, now time.Time) error {
 	if s.Alias != "" {
 		fmt.Fprintf(t, "name of template\t%s\n", s.Alias)
 	}
+	if s.Parent != "" {
+		fmt.Fprintf(t, "copy of\t%s\n", s.Parent)
+	}
 	fmt.Fprintf(t, "size\t%d CPUs, %d MiB memory, %d MiB disk\nstarted\t%s\nends\t%s\n", s.CPUs, s.MemoryMiB, s.DiskMiB, moment(s.StartedAt), ends(s, now))
 	if l := s.Lifecycle; l != nil && l.OnTimeout != "" {
 		fmt.Fprintf(t, "then\t%s\n", l.OnTimeout)
