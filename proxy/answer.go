@@ -39,8 +39,9 @@ func absent(r *http.Request, id cube.SandboxID, phase cube.Phase) answer {
 		a.Code, a.Message, a.retryAfter = http.StatusServiceUnavailable, "The sandbox is paused; connect to it", 5
 	case cube.PhasePausing, cube.PhaseResuming, cube.PhaseRollingBack:
 		a.Code, a.Message, a.retryAfter = http.StatusServiceUnavailable, "The sandbox is "+string(phase)+"; try again", 2
-		if phase != cube.PhasePausing {
-			return a // of which E2B knows nothing worse
+		if phase != cube.PhasePausing { // which E2B shows as paused
+			e2b = a
+			e2b.Code = http.StatusConflict
 		}
 	default:
 		a.Code, a.Message = http.StatusNotFound, "The sandbox was not found"
@@ -53,6 +54,21 @@ func absent(r *http.Request, id cube.SandboxID, phase cube.Phase) answer {
 
 func closedPort(t target) answer {
 	return answer{SandboxID: t.id, Message: "The sandbox is running but port is not open", Port: t.port, Code: http.StatusBadGateway}
+}
+
+// unreachable is for a request that could not be sent, for no fault of the sandbox.
+func unreachable(r *http.Request, t target) answer {
+	a := answer{SandboxID: t.id, Message: "The sandbox cannot be reached now; try again", Code: http.StatusServiceUnavailable, retryAfter: 1}
+	if isE2B(r) {
+		a.Code = http.StatusBadGateway
+	}
+	return a
+}
+
+// lost is for a request that reached the sandbox, or may have, and got no answer.
+func lost(t target) answer {
+	return answer{SandboxID: t.id, Port: t.port, Code: http.StatusBadGateway,
+		Message: "The connection to the sandbox ended before it answered; the request may have been at work"}
 }
 
 // say writes an answer: JSON, or a page for a person who navigates.
@@ -83,10 +99,9 @@ func say(w http.ResponseWriter, r *http.Request, a answer) {
 // navigates reports whether a person with a browser looks at the answer. A page's
 // own requests say something else in Sec-Fetch-Mode.
 func navigates(r *http.Request) bool {
-	if m := r.Header.Get("Sec-Fetch-Mode"); m != "" {
-		return m == "navigate"
-	}
-	return strings.HasPrefix(r.UserAgent(), "Mozilla/") && strings.Contains(r.Header.Get("Accept"), "text/html")
+	mode := r.Header.Get("Sec-Fetch-Mode")
+	return strings.HasPrefix(r.UserAgent(), "Mozilla/") && strings.Contains(r.Header.Get("Accept"), "text/html") &&
+		(mode == "" || mode == "navigate")
 }
 
 var page = template.Must(template.New("").Parse(`<!doctype html>

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"os"
+	"slices"
 	"sync/atomic"
 )
 
@@ -21,10 +22,23 @@ type guest struct {
 
 func (g *guest) Read(b []byte) (int, error) {
 	n, err := g.Conn.Read(b)
-	if err != nil && err != io.EOF && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
-		g.broken.Store(true)
+	if err != io.EOF {
+		g.note(err)
 	}
 	return n, err
+}
+
+func (g *guest) Write(b []byte) (int, error) {
+	n, err := g.Conn.Write(b)
+	g.note(err)
+	return n, err
+}
+
+// note takes every error but those that we make ourselves for a broken connection.
+func (g *guest) note(err error) {
+	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		g.broken.Store(true)
+	}
 }
 
 // CloseWrite ends our side alone.
@@ -53,10 +67,13 @@ func (e *ending) broken() bool {
 	return g != nil && g.broken.Load()
 }
 
-// recorder notes the status, and hands out connections that end as the guest's.
+// recorder notes how a request ended, and hands out connections that end as the
+// guest's.
 type recorder struct {
 	http.ResponseWriter
-	status int
+	proxy  *Proxy
+	status int  // 0: no answer yet
+	reset  bool // the answer was cut
 	end    *ending
 }
 
@@ -77,19 +94,37 @@ func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &upgraded{Conn: c, end: r.end}, rw, nil
+	// Clients may send more right behind the request, and net/http has read it.
+	early, err := rw.Reader.Peek(rw.Reader.Buffered())
+	if err != nil {
+		c.Close()
+		return nil, nil, err
+	}
+	r.status = http.StatusSwitchingProtocols
+	return &upgraded{Conn: c, rec: r, early: slices.Clone(early)}, rw, nil
 }
 
 // upgraded is a client's connection after an upgrade.
 type upgraded struct {
 	net.Conn
-	end *ending
+	rec   *recorder
+	early []byte // what was read before the upgrade
 }
 
-// Close resets the connection when the guest's was.
+func (u *upgraded) Read(b []byte) (int, error) {
+	if len(u.early) > 0 {
+		n := copy(b, u.early)
+		u.early = u.early[n:]
+		return n, nil
+	}
+	return u.Conn.Read(b)
+}
+
+// Close resets the connection when the guest's was, or when we cut it.
 func (u *upgraded) Close() error {
-	if u.end.broken() && u.end.conn != nil {
-		u.end.conn.reset()
+	if u.rec.end.conn != nil && (u.rec.end.broken() || u.rec.proxy.ctx.Err() != nil) {
+		u.rec.reset = true
+		u.rec.end.conn.reset()
 		return nil
 	}
 	return u.Conn.Close()
@@ -97,14 +132,14 @@ func (u *upgraded) Close() error {
 
 // CloseWrite ends our side alone, unless the guest's was reset.
 func (u *upgraded) CloseWrite() error {
-	if u.end.broken() {
+	if u.rec.end.broken() {
 		return nil
 	}
 	if t, ok := u.Conn.(*tls.Conn); ok {
 		return t.CloseWrite()
 	}
-	if u.end.conn != nil {
-		return u.end.conn.CloseWrite()
+	if u.rec.end.conn != nil {
+		return u.rec.end.conn.CloseWrite()
 	}
 	return nil
 }

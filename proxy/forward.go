@@ -9,6 +9,7 @@ import (
 	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,8 +20,9 @@ import (
 
 // Connections to guests that wait for the next request.
 const (
-	// idlePerPort is how many, for each port of each life.
+	// idlePerPort is how many, for each port of each life, and idleInAll for all.
 	idlePerPort = 64
+	idleInAll   = 2048
 	// idleGuest is how long.
 	idleGuest = 90 * time.Second
 )
@@ -33,8 +35,8 @@ func (p *Proxy) transport(http2 bool) *http.Transport {
 	protocols.SetUnencryptedHTTP2(http2)
 	return &http.Transport{
 		DialContext: p.dial, Protocols: &protocols, DisableCompression: true,
-		MaxIdleConnsPerHost: idlePerPort, IdleConnTimeout: idleGuest, ExpectContinueTimeout: time.Second,
-		WriteBufferSize: 32 << 10, ReadBufferSize: 32 << 10, MaxResponseHeaderBytes: 1 << 20,
+		MaxIdleConnsPerHost: idlePerPort, MaxIdleConns: idleInAll, IdleConnTimeout: idleGuest,
+		ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: 1 << 20,
 	}
 }
 
@@ -63,45 +65,81 @@ func (p *Proxy) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	}
 	c, err := p.sandboxes.Dial(ctx, cube.SandboxID(f[0]), cube.Generation(gen), uint16(port))
 	if err != nil {
-		return nil, err
+		return nil, undialed{err}
 	}
 	return &guest{Conn: c}, nil
 }
 
-// forward takes a request to a life, and brings back what it says.
-func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route) {
+// undialed is the error of a request that has not been sent, because there is no
+// connection to send it over.
+type undialed struct{ error }
+
+func (u undialed) Unwrap() error { return u.error }
+
+// forward takes a request to a life, and brings back what it says. It reports
+// whether that is the end of it: it is not when that life was over before anything
+// was sent.
+func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route) (done bool) {
 	if t.port == controlPort {
 		say(w, r, closedPort(t))
-		return
+		return true
 	}
-	end := &ending{conn: clientOf(r.Context())}
+	end := &ending{conn: clientOf(r)}
 	w.end = end
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: end.got}))
+	body := uploadOf(r)
 	defer func() {
 		if e := recover(); e != nil {
 			// What the guest began to say did not come to its end.
-			if r.ProtoMajor == 1 && end.conn != nil {
+			w.reset = true
+			if end.conn != nil {
 				end.conn.reset()
 			}
 			panic(e)
+		}
+		if done && body.leave() && end.conn != nil {
+			end.conn.spend()
 		}
 	}()
 	if r.ProtoMajor == 1 {
 		// A guest may answer while it still reads.
 		http.NewResponseController(w).EnableFullDuplex()
 	}
-	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: end.got})
+	done = true
 	rp := httputil.ReverseProxy{
 		Rewrite:       func(q *httputil.ProxyRequest) { p.rewrite(q, t, route) },
 		Transport:     p.plain,
 		FlushInterval: -1,
 		BufferPool:    buffers{},
-		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, err error) { p.failed(w, r, t, err) },
-		ErrorLog:      p.server.ErrorLog,
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
+			if done = !over(err) || !body.fresh(); done {
+				p.failed(w, r, t, err)
+			}
+		},
+		ErrorLog: p.server.ErrorLog,
 	}
-	if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+	if r.ProtoMajor == 2 && isGRPC(r) {
 		rp.Transport = p.h2c
 	}
-	rp.ServeHTTP(w, r.WithContext(ctx))
+	rp.ServeHTTP(w, r)
+	return done
+}
+
+// unsent reports whether there was no connection to send a request over.
+func unsent(err error) bool {
+	var u undialed
+	return errors.As(err, &u)
+}
+
+// over reports whether a request was not sent because the life that it was meant
+// for is no more.
+func over(err error) bool { return unsent(err) && errors.Is(err, cube.ErrNotFound) }
+
+// isGRPC reports whether a request is one of gRPC, which needs HTTP/2 all the way.
+// gRPC-Web does not.
+func isGRPC(r *http.Request) bool {
+	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
 // rewrite makes the guest's request of the client's.
@@ -113,8 +151,14 @@ func (p *Proxy) rewrite(q *httputil.ProxyRequest, t target, route cube.Route) {
 	if p.bearsKey(q.In) {
 		h.Del("Authorization")
 	}
-	for _, name := range append([]string{keyHeader, idHeader, portHeader}, trafficHeaders...) {
-		h.Del(name)
+	for name := range h {
+		if private(name) {
+			delete(h, name)
+		}
+	}
+	if !mayUpgrade(q.In, t) {
+		h.Del("Connection")
+		h.Del("Upgrade")
 	}
 	q.Out.URL.Scheme = "http"
 	q.Out.URL.Host = authority(route.ID, route.Generation, t.port)
@@ -122,13 +166,26 @@ func (p *Proxy) rewrite(q *httputil.ProxyRequest, t target, route cube.Route) {
 	if t.prefix != "" {
 		strip(q.Out.URL, t.prefix)
 		h.Set("X-Forwarded-Prefix", t.prefix)
-	} else {
-		h.Del("X-Forwarded-Prefix")
 	}
 	q.SetXForwarded()
+	q.Out.Trailer = q.In.Trailer // its values come when the body has been read
 	if route.MaskHost != "" && t.port != envdPort {
 		q.Out.Host = strings.ReplaceAll(route.MaskHost, "${PORT}", strconv.Itoa(int(t.port)))
 	}
+}
+
+// private reports whether a header is for us alone, or says what only we can know.
+func private(name string) bool {
+	return name == http.CanonicalHeaderKey(keyHeader) || name == "X-Real-Ip" || name == "Http2-Settings" ||
+		strings.HasPrefix(name, "E2b-Sandbox-") || strings.HasPrefix(name, "X-Forwarded-") ||
+		slices.ContainsFunc(trafficHeaders, func(h string) bool { return name == http.CanonicalHeaderKey(h) })
+}
+
+// mayUpgrade reports whether a connection may become something that we do not
+// read. An upgrade to HTTP/2 is for one hop alone (RFC 9113 3.1) and would carry
+// requests that nobody has checked, as any upgrade of envd would.
+func mayUpgrade(r *http.Request, t target) bool {
+	return t.port != envdPort && !strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Upgrade"), ",")), "h2c")
 }
 
 // strip takes an escaped prefix off a path.
@@ -160,10 +217,12 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, t target, err err
 		say(w, r, closedPort(t))
 	case errors.Is(err, cube.ErrDead):
 		say(w, r, absent(r, t.id, cube.PhaseEnded))
+	case unsent(err):
+		p.log.Warn("a sandbox could not be reached", "sandbox", t.id, "port", t.port, "error", err)
+		say(w, r, unreachable(r, t))
 	default:
 		p.log.Debug("no answer", "sandbox", t.id, "port", t.port, "error", err)
-		say(w, r, answer{SandboxID: t.id, Port: t.port, Code: http.StatusBadGateway,
-			Message: "The connection to the sandbox ended before it answered; the request may have been at work"})
+		say(w, r, lost(t))
 	}
 }
 

@@ -24,49 +24,91 @@ var trafficHeaders = []string{"e2b-traffic-access-token", "cube-traffic-access-t
 // internal are envd's routes for the server only.
 var internal = []string{"/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"}
 
+// mostLives is how many lives of its sandbox a request tries to get to.
+const mostLives = 3
+
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer p.working.begin()()
 	began := time.Now()
 	t, no := p.targetOf(r)
+	rec := &recorder{ResponseWriter: w, proxy: p}
 	defer p.metrics.begin(t)()
-	rec := &recorder{ResponseWriter: w}
 	defer func() {
-		p.metrics.end(t, rec.status, time.Since(began))
-		p.log.Debug("request", "sandbox", t.id, "port", t.port, "method", r.Method, "status", rec.status, "took", time.Since(began))
+		took := time.Since(began)
+		p.metrics.end(t, rec, took)
+		p.log.Debug("request", "sandbox", t.id, "port", t.port, "method", r.Method, "status", rec.status, "reset", rec.reset, "took", took)
 	}()
 	if no != nil {
 		say(rec, r, answer{Message: no.message, Code: no.status})
 		return
 	}
-	route, no2 := p.admit(r, t)
-	if no2 != nil {
-		say(rec, r, *no2)
-		return
-	}
-	done := p.sandboxes.Touch(t.id)
-	defer done()
-	p.forward(rec, r, t, route)
+	p.serve(rec, r, t)
 }
 
-// admit decides whether a request may go to its target, and to which life.
-func (p *Proxy) admit(r *http.Request, t target) (cube.Route, *answer) {
+// serve takes a request that names a sandbox to its current life.
+func (p *Proxy) serve(w *recorder, r *http.Request, t target) {
+	// Before anything is done for the request: a stranger must neither wake a sandbox
+	// nor keep it awake.
+	if no := p.check(r, t); no != nil {
+		say(w, r, *no)
+		return
+	}
+	// Then it counts as traffic, and only then is looked at where the sandbox is: one
+	// that is idle may be about to be paused.
+	defer p.sandboxes.Touch(t.id)()
+	var before cube.Generation
+	for range mostLives {
+		route, no := p.admit(r, t)
+		if no != nil {
+			say(w, r, *no)
+			return
+		}
+		if route.Generation == before || p.forward(w, r, t, route) {
+			break
+		}
+		before = route.Generation
+	}
+	if w.status == 0 {
+		say(w, r, unreachable(r, t)) // its lives end faster than it is found
+	}
+}
+
+// check decides whether a request may go to its target at all.
+func (p *Proxy) check(r *http.Request, t target) *answer {
+	route, no := p.route(r, t)
+	switch {
+	case no != nil:
+		return no
+	case t.port == envdPort && isInternal(r, t):
+		return &answer{SandboxID: t.id, Message: "not found", Code: http.StatusNotFound}
+	case !p.may(r, t, route):
+		return &answer{SandboxID: t.id, Message: "This sandbox is private: send its traffic token in the header " + trafficHeaders[0], Code: http.StatusForbidden}
+	}
+	return nil
+}
+
+func (p *Proxy) route(r *http.Request, t target) (cube.Route, *answer) {
 	route, err := p.sandboxes.Route(r.Context(), t.id)
-	if errors.Is(err, cube.ErrNotFound) {
+	switch {
+	case err == nil:
+		return route, nil
+	case errors.Is(err, cube.ErrNotFound):
 		a := absent(r, t.id, "")
 		return route, &a
-	}
-	if err != nil {
+	case r.Context().Err() != nil:
+		panic(http.ErrAbortHandler) // nobody waits
+	default:
+		p.log.Warn("a sandbox could not be looked up", "sandbox", t.id, "error", err)
 		return route, &answer{SandboxID: t.id, Message: "The server cannot look the sandbox up; try again", Code: http.StatusServiceUnavailable, retryAfter: 1}
 	}
-	if t.port == envdPort && isInternal(r, t) {
-		return route, &answer{SandboxID: t.id, Message: "not found", Code: http.StatusNotFound}
-	}
-	// Before anything is done for the request: a stranger must not wake a sandbox.
-	if !p.may(r, t, route) {
-		return route, &answer{SandboxID: t.id, Message: "This sandbox is private: send its traffic token in the header " + trafficHeaders[0], Code: http.StatusForbidden}
-	}
-	if route.Phase == cube.PhaseRunning {
-		return route, nil
+}
+
+// admit returns the life that a request goes to, which it may have to wait for.
+func (p *Proxy) admit(r *http.Request, t target) (cube.Route, *answer) {
+	route, no := p.route(r, t)
+	if no != nil || route.Phase == cube.PhaseRunning {
+		return route, no
 	}
 	if route.AutoResume && (route.Phase == cube.PhasePaused || route.Phase == cube.PhasePausing || route.Phase == cube.PhaseResuming) {
 		return p.wake(r, t, route)
@@ -78,21 +120,27 @@ func (p *Proxy) admit(r *http.Request, t target) (cube.Route, *answer) {
 // wake brings a sandbox back for a request, which waits.
 func (p *Proxy) wake(r *http.Request, t target, was cube.Route) (cube.Route, *answer) {
 	// Only who could have talked to the agent may wake it by talking to it.
-	if t.port == envdPort && was.AccessToken != "" && !p.knows(r, was) && r.URL.Query().Get("signature") == "" {
+	if t.port == envdPort && was.AccessToken != "" && !p.knows(r, t, was) {
 		return was, &answer{SandboxID: t.id, Message: "unauthorized access, please provide a valid access token", Code: http.StatusUnauthorized}
 	}
 	route, err := p.sandboxes.Wake(r.Context(), t.id)
 	switch {
 	case err == nil && route.Phase == cube.PhaseRunning:
 		return route, nil
+	case r.Context().Err() != nil:
+		panic(http.ErrAbortHandler) // nobody waits
 	case errors.Is(err, cube.ErrNoCapacity):
 		return route, &answer{SandboxID: t.id, Message: "The sandbox cannot be resumed now: " + err.Error(), Code: http.StatusTooManyRequests, retryAfter: 1}
 	case errors.Is(err, cube.ErrNotFound):
 		a := absent(r, t.id, cube.PhaseEnded)
 		return route, &a
 	default:
-		p.log.Warn("a sandbox could not be woken", "sandbox", t.id, "error", err)
-		return route, &answer{SandboxID: t.id, Message: "The sandbox could not be resumed; connect to it to see why", Code: http.StatusServiceUnavailable, retryAfter: 5}
+		p.log.Warn("a sandbox could not be woken", "sandbox", t.id, "phase", route.Phase, "error", err)
+		a := answer{SandboxID: t.id, Message: "The sandbox could not be resumed; connect to it to see why", Code: http.StatusServiceUnavailable, retryAfter: 5}
+		if isE2B(r) {
+			a.Code = http.StatusBadGateway
+		}
+		return route, &a
 	}
 }
 
@@ -104,9 +152,11 @@ func (p *Proxy) may(r *http.Request, t target, route cube.Route) bool {
 	return slices.ContainsFunc(trafficHeaders, func(h string) bool { return same(r.Header.Get(h), route.TrafficToken) }) || p.hasKey(r)
 }
 
-// knows reports whether a request has the access token, or the key to everything.
-func (p *Proxy) knows(r *http.Request, route cube.Route) bool {
-	return same(r.Header.Get(accessHeader), route.AccessToken) || p.hasKey(r)
+// knows reports whether a request has the access token, a signature made with it,
+// or the key to everything.
+func (p *Proxy) knows(r *http.Request, t target, route cube.Route) bool {
+	return same(r.Header.Get(accessHeader), route.AccessToken) || p.hasKey(r) ||
+		pathOf(r, t) == "/files" && signer(r)(route.AccessToken)
 }
 
 func (p *Proxy) hasKey(r *http.Request) bool {
@@ -122,5 +172,8 @@ func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byt
 
 // isInternal reports whether the path is one of envd's own, however it is spelt.
 func isInternal(r *http.Request, t target) bool {
-	return slices.Contains(internal, strings.ToLower(path.Clean("/"+strings.TrimPrefix(r.URL.Path, t.prefix))))
+	return slices.Contains(internal, strings.ToLower(path.Clean("/"+pathOf(r, t))))
 }
+
+// pathOf is the path that the guest sees, unescaped.
+func pathOf(r *http.Request, t target) string { return strings.TrimPrefix(r.URL.Path, t.prefix) }

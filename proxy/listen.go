@@ -3,8 +3,10 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -12,31 +14,66 @@ import (
 // type of a handshake record). No HTTP request begins with it.
 const tlsHandshake = 22
 
-// accept tells plain and TLS connections apart, until the listener fails.
-func (p *Proxy) accept(ln net.Listener, plain, secure *handoff) error {
-	stop := context.AfterFunc(plain.ctx, func() { ln.Close() })
-	defer stop()
+// The pause after a connection that could not be accepted for want of something
+// that others will give back; it doubles each time.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// accept tells plain and TLS connections apart, until the listener fails or ctx
+// ends, and returns when all have been handed on.
+func (p *Proxy) accept(ctx context.Context, ln net.Listener, plain, secure *handoff) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var peeking sync.WaitGroup
+	defer peeking.Wait()
+	defer cancel()
 	defer ln.Close()
+	stop := context.AfterFunc(ctx, func() { ln.Close() })
+	defer stop()
+	pause := firstPause
 	for {
 		c, err := ln.Accept()
-		if err != nil {
+		if err == nil {
+			pause = firstPause
+			peeking.Go(func() { p.sort(ctx, c, plain, secure) })
+			continue
+		}
+		if ctx.Err() != nil || !passing(err) {
 			return err
 		}
-		p.peeking.Go(func() { p.sort(c, plain, secure) })
+		p.log.Warn("a connection could not be accepted", "error", err, "pause", pause)
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, lastPause)
+		case <-ctx.Done():
+			return err
+		}
 	}
 }
 
+// passing reports whether there may be descriptors and memory again in a moment: a
+// crowd of clients must not end the proxy.
+func passing(err error) bool {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // sort looks at a connection's first byte. A client that sends none is let go.
-func (p *Proxy) sort(c net.Conn, plain, secure *handoff) {
-	conn := &client{Conn: c}
-	conn.SetReadDeadline(time.Now().Add(headerTime))
-	stop := context.AfterFunc(plain.ctx, func() { conn.Close() })
-	if _, err := c.Read(conn.first[:]); err != nil {
-		stop()
+func (p *Proxy) sort(ctx context.Context, c net.Conn, plain, secure *handoff) {
+	conn := &client{Conn: c, cut: p.ctx}
+	conn.SetReadDeadline(time.Now().Add(p.patience))
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	_, err := c.Read(conn.first[:])
+	stop()
+	if err != nil {
 		conn.Close()
 		return
 	}
-	stop()
 	conn.SetReadDeadline(time.Time{})
 	conn.peeked = true
 	switch {
@@ -49,73 +86,22 @@ func (p *Proxy) sort(c net.Conn, plain, secure *handoff) {
 	}
 }
 
-// client is a client's connection, with the byte that was looked at.
-type client struct {
-	net.Conn
-	first  [1]byte
-	peeked bool
-}
-
-func (c *client) Read(b []byte) (int, error) {
-	if c.peeked && len(b) > 0 {
-		b[0], c.peeked = c.first[0], false
-		return 1, nil
-	}
-	return c.Conn.Read(b)
-}
-
-// CloseWrite ends our side alone.
-func (c *client) CloseWrite() error {
-	if t, ok := c.Conn.(*net.TCPConn); ok {
-		return t.CloseWrite()
-	}
-	return nil
-}
-
-// reset closes the connection so that the other side cannot take it for a clean
-// end: with RST, and below TLS.
-func (c *client) reset() {
-	if t, ok := c.Conn.(*net.TCPConn); ok {
-		t.SetLinger(0)
-	}
-	c.Close()
-}
-
-type clientKey struct{}
-
-// withClient notes a request's connection in its context.
-func withClient(ctx context.Context, c net.Conn) context.Context {
-	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
-	}
-	return context.WithValue(ctx, clientKey{}, c)
-}
-
-// clientOf is the connection of a request; nil in tests without one.
-func clientOf(ctx context.Context) *client {
-	c, _ := ctx.Value(clientKey{}).(*client)
-	return c
-}
-
 // handoff is a listener whose connections somebody else accepts.
 type handoff struct {
 	addr   net.Addr
 	conns  chan net.Conn
-	ctx    context.Context
-	cancel context.CancelFunc
+	closed chan struct{}
 	once   sync.Once
 }
 
 func newHandoff(addr net.Addr) *handoff {
-	h := &handoff{addr: addr, conns: make(chan net.Conn)}
-	h.ctx, h.cancel = context.WithCancel(context.Background())
-	return h
+	return &handoff{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
 func (h *handoff) give(c net.Conn) {
 	select {
 	case h.conns <- c:
-	case <-h.ctx.Done():
+	case <-h.closed:
 		c.Close()
 	}
 }
@@ -125,14 +111,14 @@ func (h *handoff) Accept() (net.Conn, error) {
 	select {
 	case c := <-h.conns:
 		return c, nil
-	case <-h.ctx.Done():
+	case <-h.closed:
 		return nil, net.ErrClosed
 	}
 }
 
 // Close implements net.Listener.
 func (h *handoff) Close() error {
-	h.once.Do(h.cancel)
+	h.once.Do(func() { close(h.closed) })
 	return nil
 }
 

@@ -58,10 +58,15 @@ func (m *metrics) begin(t target) (end func()) {
 	return g.Dec
 }
 
-func (m *metrics) end(t target, status int, took time.Duration) {
-	class := "aborted"
-	if status != 0 {
-		class = strconv.Itoa(status/100) + "xx"
+// end counts a request by the class of its answer; "reset" is one that was cut, and
+// "none" one that had none because nobody waited for it.
+func (m *metrics) end(t target, r *recorder, took time.Duration) {
+	class := strconv.Itoa(r.status/100) + "xx"
+	switch {
+	case r.status == 0:
+		class = "none"
+	case r.reset:
+		class = "reset"
 	}
 	m.requests.WithLabelValues(kind(t), class).Inc()
 	m.duration.WithLabelValues(kind(t)).Observe(took.Seconds())

@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,7 +28,16 @@ const (
 	maxHeader = 128 << 10
 	// maxStreams is how many requests one HTTP/2 connection carries at a time.
 	maxStreams = 2000
+	// streamBuffer and connBuffer are how much a client may send, in bytes, that the
+	// guest has not read: of one HTTP/2 request, and of all of a connection. Guests
+	// that do not read must not hold up others behind the same connection.
+	streamBuffer = 1 << 20
+	connBuffer   = 32 << 20
 )
+
+// cutTime is how long requests that are cut may take to reset their connections
+// by themselves.
+const cutTime = 250 * time.Millisecond
 
 // Sandboxes is the part of cube.Service that requests need.
 type Sandboxes interface {
@@ -61,13 +70,16 @@ type Proxy struct {
 	key       string
 	log       *slog.Logger
 	metrics   *metrics
+	patience  time.Duration // headerTime, but in tests
 	server    *http.Server
-	plain     http.RoundTripper // HTTP/1.1 to the guest
-	h2c       http.RoundTripper // HTTP/2 to the guest, for gRPC
+	plain     *http.Transport // HTTP/1.1 to the guest
+	h2c       *http.Transport // HTTP/2 to the guest, for gRPC
 
-	mu      sync.Mutex // guards closing
-	closing bool
-	peeking sync.WaitGroup
+	ctx     context.Context // ends when what is under way is cut
+	cut     context.CancelFunc
+	closing atomic.Bool
+	serving work // calls of Serve
+	working work // requests, open streams and upgraded connections included
 }
 
 // New makes a proxy. It serves when Serve is called.
@@ -78,11 +90,20 @@ func New(c Config) (*Proxy, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Proxy{sandboxes: c.Sandboxes, domain: hostOnly(c.Domain), tls: c.TLS, key: c.Key, log: c.Log}
+	p := &Proxy{sandboxes: c.Sandboxes, tls: c.TLS, key: c.Key, log: c.Log, patience: headerTime}
+	var ok bool
+	if p.domain, ok = hostOnly(c.Domain); !ok {
+		return nil, fmt.Errorf("domain %q: want a host name: %w", c.Domain, cube.ErrInvalid)
+	}
+	if c.TLS != nil && len(c.TLS.NextProtos) == 0 {
+		p.tls = c.TLS.Clone()
+		p.tls.NextProtos = []string{"h2", "http/1.1"}
+	}
 	var err error
 	if p.metrics, err = newMetrics(c.Metrics); err != nil {
 		return nil, err
 	}
+	p.ctx, p.cut = context.WithCancel(context.Background())
 	p.plain, p.h2c = p.transport(false), p.transport(true)
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -90,48 +111,61 @@ func New(c Config) (*Proxy, error) {
 	protocols.SetUnencryptedHTTP2(true)
 	p.server = &http.Server{
 		Handler: p, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
-		Protocols: &protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		ConnContext: withClient, ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
+		Protocols: &protocols,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connBuffer,
+		},
+		BaseContext: func(net.Listener) context.Context { return p.ctx }, ConnContext: withClient, ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 	}
 	return p, nil
 }
 
 // Serve serves a listener, plain and TLS, until Shutdown; then it returns
-// http.ErrServerClosed.
+// http.ErrServerClosed. When the listener fails, Serve returns why, and the
+// connections that there are go on.
 func (p *Proxy) Serve(ln net.Listener) error {
+	defer p.serving.begin()()
+	ctx, cancel := context.WithCancel(p.ctx)
+	defer cancel()
 	plain, secure := newHandoff(ln.Addr()), newHandoff(ln.Addr())
 	served := make(chan error, 2)
-	go func() { served <- p.server.Serve(plain) }()
-	go func() { served <- p.server.Serve(secure) }()
-	err := p.accept(ln, plain, secure)
+	for _, h := range []*handoff{plain, secure} {
+		go func() {
+			defer cancel() // the server has been shut down
+			defer h.Close()
+			served <- p.server.Serve(h)
+		}()
+	}
+	err := p.accept(ctx, ln, plain, secure)
 	plain.Close()
 	secure.Close()
-	first, second := <-served, <-served
-	if p.isClosing() {
+	<-served
+	<-served
+	if p.closing.Load() {
 		return http.ErrServerClosed
 	}
-	return errors.Join(err, first, second)
+	return fmt.Errorf("serve sandboxes: %w", err)
 }
 
-// Shutdown stops accepting, waits for requests under way until ctx ends, and
-// then cuts what is left.
+// Shutdown stops accepting, waits for requests under way until ctx ends, and then
+// cuts what is left: their clients see a reset. When it returns, nothing of the
+// proxy runs any more.
 func (p *Proxy) Shutdown(ctx context.Context) error {
-	p.mu.Lock()
-	p.closing = true
-	p.mu.Unlock()
+	p.closing.Store(true)
 	err := p.server.Shutdown(ctx)
+	if err == nil {
+		err = p.working.wait(ctx) // those whose connections were upgraded
+	}
+	p.cut()
 	if err != nil {
-		err = errors.Join(err, p.server.Close())
+		soon, cancel := context.WithTimeout(context.Background(), cutTime)
+		p.working.wait(soon)
+		cancel()
+		err = errors.Join(err, p.server.Close()) // those that wait for their client
 	}
-	for _, t := range []http.RoundTripper{p.plain, p.h2c} {
-		t.(*http.Transport).CloseIdleConnections()
-	}
-	p.peeking.Wait()
+	p.working.wait(context.Background())
+	p.serving.wait(context.Background())
+	p.plain.CloseIdleConnections()
+	p.h2c.CloseIdleConnections()
 	return err
-}
-
-func (p *Proxy) isClosing() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.closing
 }

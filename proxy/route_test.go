@@ -102,7 +102,8 @@ func TestUnknownClosedPausedAndKilledAreAnsweredAsTheReferencesSay(t *testing.T)
 		"agent's port": {at(cube.PhaseRunning), controlPort, 502, 502, "The sandbox is running but port is not open", ""},
 		"paused":       {at(cube.PhasePaused), 80, 503, 502, "The sandbox was not found", "5"},
 		"pausing":      {at(cube.PhasePausing), 80, 503, 502, "The sandbox was not found", "2"},
-		"rolling back": {at(cube.PhaseRollingBack), 80, 503, 503, "The sandbox is rolling-back; try again", "2"},
+		"rolling back": {at(cube.PhaseRollingBack), 80, 503, 409, "The sandbox is rolling-back; try again", "2"},
+		"resuming":     {at(cube.PhaseResuming), 80, 503, 409, "The sandbox is resuming; try again", "2"},
 		"killing":      {at(cube.PhaseKilling), 80, 410, 502, "The sandbox was not found", ""},
 		"killed":       {at(cube.PhaseEnded), 80, 410, 502, "The sandbox was not found", ""},
 	} {

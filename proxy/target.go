@@ -45,27 +45,38 @@ type refusal struct {
 }
 
 // hostOnly is a Host header's name in lower case, without port and brackets.
-func hostOnly(host string) string {
+// Brackets are for addresses alone.
+func hostOnly(host string) (name string, ok bool) {
+	name = host
 	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
+		name = h
 	}
-	return strings.ToLower(strings.Trim(host, "[]"))
+	bracketed := strings.HasPrefix(host, "[")
+	if bracketed && name == host {
+		name = strings.TrimSuffix(name[1:], "]")
+	}
+	return strings.ToLower(name), name != "" && (!bracketed || net.ParseIP(name) != nil)
 }
 
 // targetOf finds out where a request wants to go: by host name; or, on localhost,
 // an address or sandbox.DOMAIN, by headers, by path, or by signature.
 func (p *Proxy) targetOf(r *http.Request) (target, *refusal) {
-	host := hostOnly(r.Host)
-	if !p.neutral(host) {
+	host, ok := hostOnly(r.Host)
+	switch {
+	case r.Method == http.MethodConnect:
+		return target{}, &refusal{http.StatusMethodNotAllowed, "This is no proxy for CONNECT: send requests to a sandbox's own host"}
+	case !ok:
+		return target{}, p.badHost(r.Host)
+	case !p.neutral(host):
 		return p.byHost(host)
 	}
-	if r.Header.Get(idHeader) != "" || r.Header.Get(portHeader) != "" {
+	if len(r.Header.Values(idHeader)) > 0 || len(r.Header.Values(portHeader)) > 0 {
 		return byHeaders(r.Header)
 	}
 	if strings.HasPrefix(r.URL.Path, pathPrefix) {
 		return byPath(r.URL)
 	}
-	if r.URL.Path == "/files" && r.URL.Query().Get("signature") != "" {
+	if signed(r) {
 		return p.bySignature(r)
 	}
 	return target{}, &refusal{http.StatusBadRequest, "This is the data plane of sandboxes, and the request names none: use the host <port>-<sandbox id>." +
@@ -81,13 +92,17 @@ func (p *Proxy) neutral(host string) bool {
 func (p *Proxy) byHost(host string) (target, *refusal) {
 	label, rest, _ := strings.Cut(host, ".")
 	if rest != p.domain && rest != "localhost" {
-		return target{}, &refusal{http.StatusBadRequest, fmt.Sprintf("Invalid host %.100q: want <port>-<sandbox id>.%s", host, p.domain)}
+		return target{}, p.badHost(host)
 	}
 	port, id, ok := strings.Cut(label, "-")
 	if !ok {
-		return target{}, &refusal{http.StatusBadRequest, fmt.Sprintf("Invalid host %.100q: want <port>-<sandbox id>.%s", host, p.domain)}
+		return target{}, p.badHost(host)
 	}
 	return newTarget(id, port, "")
+}
+
+func (p *Proxy) badHost(host string) *refusal {
+	return &refusal{http.StatusBadRequest, fmt.Sprintf("Invalid host %.100q: want <port>-<sandbox id>.%s", host, p.domain)}
 }
 
 func byHeaders(h http.Header) (target, *refusal) {
@@ -119,28 +134,38 @@ func newTarget(id, port, prefix string) (target, *refusal) {
 		return target{}, &refusal{http.StatusBadRequest, fmt.Sprintf("Invalid sandbox id %.64q: want 32 lower-case hex digits", id)}
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 || port[0] == '+' {
+	if err != nil || port[0] == '0' {
 		return target{}, &refusal{http.StatusBadRequest, fmt.Sprintf("Invalid sandbox port %.16q: want 1 to 65535", port)}
 	}
 	return target{sandbox, uint16(n), prefix}, nil
 }
 
+// signed reports whether a request has a file URL that says by its signature who
+// may use it.
+func signed(r *http.Request) bool {
+	return r.URL.Path == "/files" && r.URL.Query().Get("signature") != ""
+}
+
 // bySignature finds the sandbox whose access token a signed file URL was made
 // with. That the URL has not expired is for the agent to say.
 func (p *Proxy) bySignature(r *http.Request) (target, *refusal) {
+	id, ok := p.sandboxes.ByToken(signer(r))
+	if !ok {
+		return target{}, &refusal{http.StatusUnauthorized, "invalid signature"}
+	}
+	return target{id: id, port: envdPort}, nil
+}
+
+// signer is whether a file URL was signed with a token. It takes a time that does
+// not depend on how much of the signature is right.
+func signer(r *http.Request) (fits func(token string) bool) {
 	q := r.URL.Query()
 	given := []byte(q.Get("signature"))
 	op := "read"
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		op = "write"
 	}
-	id, ok := p.sandboxes.ByToken(func(token string) bool {
-		return subtle.ConstantTimeCompare(given, signature(q, op, token)) == 1
-	})
-	if !ok {
-		return target{}, &refusal{http.StatusUnauthorized, "invalid signature"}
-	}
-	return target{id: id, port: envdPort}, nil
+	return func(token string) bool { return subtle.ConstantTimeCompare(given, signature(q, op, token)) == 1 }
 }
 
 // signature is that of a file URL (E2B, envd's method signing): "v1_" and the
