@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"cubesandbox/internal/local"
+	"cubesandbox/internal/serve"
 )
 
 // prefix begins the names of a lab's two directories; the pid of its test follows.
@@ -46,6 +47,9 @@ func ownerLives(name string) bool {
 }
 
 func sweepOne(ctx context.Context, runDir, stateDir string) error {
+	if _, err := serve.Stop(ctx, runDir); err != nil {
+		return err
+	}
 	o := local.Options{RunDir: runDir, StateDir: stateDir, BinDir: filepath.Join(moduleRoot(), "bin")}
 	if _, err := local.Shutdown(ctx, o); err != nil {
 		return fmt.Errorf("end the engine of %s: %w", runDir, err)

@@ -17,6 +17,8 @@ type Where struct {
 	RunDir, StateDir string
 	// Cgroup is the node below each cgroup mount, relative to it.
 	Cgroup string
+	// PIDs are processes whose descriptors count too.
+	PIDs []int
 }
 
 // State is what is there at one moment: for each kind a count of each line.

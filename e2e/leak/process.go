@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -60,6 +61,7 @@ func findProcesses(w Where) (processes, error) {
 	var out processes
 	for pid := range ours {
 		if p, ok := all[pid]; ok {
+			p.server = p.server || slices.Contains(w.PIDs, pid)
 			out = append(out, p)
 		}
 	}

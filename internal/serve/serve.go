@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	cube "cubesandbox"
@@ -123,6 +124,8 @@ func (o Options) front(ctx context.Context, svc *service.Service, ready func(Sta
 	if err != nil {
 		return err
 	}
+	// Starting takes more memory than serving does.
+	debug.FreeOSMemory()
 	state := State{
 		PID: os.Getpid(), Version: o.Version, API: apiLn.Addr().String(), Data: dataLn.Addr().String(),
 		Domain: o.Domain, StateDir: o.StateDir, CA: authority.Path(), Auth: !o.NoAuth, StartedAt: time.Now().UTC(),
