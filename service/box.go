@@ -112,7 +112,7 @@ func (s *Service) turnOf(ctx context.Context, id cube.SandboxID) (*box, error) {
 
 // killed is what verbs get that a Kill has overtaken.
 func (b *box) killed() error {
-	return fmt.Errorf("sandbox %s is being killed: %w", b.id, cube.ErrNotFound)
+	return fmt.Errorf("sandbox %s (it is being killed): %w", b.id, cube.ErrNotFound)
 }
 
 // runner waits for the turn of a sandbox that runs.

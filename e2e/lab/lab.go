@@ -33,6 +33,7 @@ type Lab struct {
 
 	opt  local.Options
 	disk string // the file that the state directory's file system is in
+	log  *os.File
 }
 
 // Open makes a lab. budget bounds what sandboxes may take together, in bytes; 0:
@@ -57,9 +58,10 @@ func Open(ctx context.Context, budget int64) (_ *Lab, err error) {
 	if err := l.makeDisk(ctx, filepath.Join(os.TempDir(), name)); err != nil {
 		return nil, fmt.Errorf("a file system for the state directory: %w", err)
 	}
-	if l.opt.Log, err = logger(filepath.Join(l.opt.RunDir, "engine.log")); err != nil {
+	if l.log, err = os.OpenFile(filepath.Join(l.opt.RunDir, "engine.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return nil, err
 	}
+	l.opt.Log = slog.New(slog.NewTextHandler(l.log, nil))
 	if l.Session, err = local.Open(ctx, l.opt); err != nil {
 		return nil, err
 	}
@@ -141,6 +143,7 @@ func (l *Lab) lastWords() error {
 }
 
 func (l *Lab) removeFiles() error {
+	l.log.Close() // nil is an error of its own
 	return removeLab(l.opt.RunDir, l.opt.StateDir)
 }
 
@@ -212,14 +215,6 @@ func command(ctx context.Context, name string, args ...string) error {
 		return fmt.Errorf("%s: %w: %.300s", name, err, out)
 	}
 	return nil
-}
-
-func logger(path string) (*slog.Logger, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	return slog.New(slog.NewTextHandler(f, nil)), nil
 }
 
 // Guard notes what is there and, when the test ends, kills its sandboxes, deletes

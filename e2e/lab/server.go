@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -27,9 +28,10 @@ type Server struct {
 	Key   string
 	API   *client.Client
 
-	flags []string
-	cmd   *exec.Cmd
-	ended chan error
+	flags             []string
+	cmd               *exec.Cmd
+	ended             chan error
+	apiAddr, dataAddr string
 }
 
 // answerTime bounds how long a server may take until it answers, and to end.
@@ -55,13 +57,15 @@ func OpenServer(ctx context.Context, flags ...string) (*Server, error) {
 
 // Start starts the server, on the ports that it had.
 func (s *Server) Start(ctx context.Context) error {
-	api, data := "127.0.0.1:0", "127.0.0.1:0"
-	if s.State.API != "" {
-		api, data = s.State.API, s.State.Data
+	if s.apiAddr == "" { // chosen here, so that its command line stays the same
+		var err error
+		if s.apiAddr, s.dataAddr, err = freeAddrs(); err != nil {
+			return err
+		}
 	}
 	args := append([]string{
 		"serve", "--state-dir", s.opt.StateDir, "--run-dir", s.opt.RunDir, "--bin-dir", s.opt.BinDir, "--debug",
-		"--listen", api, "--data-listen", data, "--pool-booted", "0", "--pool-restored", "0",
+		"--listen", s.apiAddr, "--data-listen", s.dataAddr, "--pool-booted", "0", "--pool-restored", "0",
 	}, s.flags...)
 	s.cmd = exec.Command(filepath.Join(s.opt.BinDir, "cube"), args...)
 	log, err := os.OpenFile(s.LogPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -88,6 +92,20 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.API, err = client.New(client.Options{APIURL: "http://" + s.State.API, SandboxURL: "http://" + s.State.Data, Key: s.Key})
 	return err
+}
+
+// freeAddrs are two addresses that nobody uses.
+func freeAddrs() (a, b string, err error) {
+	var addrs [2]string
+	for i := range addrs {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", "", err
+		}
+		defer ln.Close()
+		addrs[i] = ln.Addr().String()
+	}
+	return addrs[0], addrs[1], nil
 }
 
 func (s *Server) waitReady(ctx context.Context) error {

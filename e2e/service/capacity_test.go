@@ -30,11 +30,18 @@ func TestTwentyClonesWhereThereIsRoomForTwelveAreRefusedBeforeTheyStart(t *testi
 			t.Error(err)
 		}
 	})
-	src, err := small.API.Create(ctx, client.NewSandbox{Template: "base"})
-	if err != nil {
-		t.Fatal(err)
+	var src client.Sandbox
+	for range 2 { // the first, so that what is opened at first use looks like no leak
+		if src.ID != "" {
+			if err := small.API.Kill(ctx, src.ID); err != nil {
+				t.Fatal(err)
+			}
+			small.Guard(t)
+		}
+		if src, err = small.API.Create(ctx, client.NewSandbox{Template: "base"}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	small.Guard(t)
 	lives := func() int {
 		h, err := small.LivesHere(ctx)
 		if err != nil {
