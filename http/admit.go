@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -52,17 +53,31 @@ func (a *API) admit(c *call, rt route) *refusal {
 	if c.r.Method == http.MethodOptions || rt.op == "health" {
 		return nil
 	}
-	given := c.r.Header.Get("X-API-Key")
-	if bearer, ok := strings.CutPrefix(c.r.Header.Get("Authorization"), "Bearer "); ok {
-		given = bearer // CubeSandbox looks there first
-	}
-	switch {
-	case given == "":
+	switch given := credentials(c.r); {
+	case len(given) == 0:
 		return &refusal{http.StatusUnauthorized, "No API key: send it in the header X-API-Key, or as Authorization: Bearer. The server made it at its first start; `cube env` on its machine prints it"}
-	case subtle.ConstantTimeCompare([]byte(given), []byte(a.conf.Key)) != 1:
+	case !slices.ContainsFunc(given, a.isKey):
 		return &refusal{http.StatusUnauthorized, "Invalid API key: `cube env` on the server's machine prints the right one"}
 	}
 	return nil
+}
+
+// credentials are the keys that a client gives. E2B's send two where its user has
+// logged in, of which one is of no interest to us.
+func credentials(r *http.Request) []string {
+	var given []string
+	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if strings.EqualFold(scheme, "Bearer") && bearer != "" {
+		given = append(given, bearer)
+	}
+	if key := r.Header.Get("X-API-Key"); key != "" {
+		given = append(given, key)
+	}
+	return given
+}
+
+func (a *API) isKey(given string) bool {
+	return subtle.ConstantTimeCompare([]byte(given), []byte(a.conf.Key)) == 1
 }
 
 // cors lets pages of any origin ask, for they need the key.
@@ -99,5 +114,5 @@ func isLoopback(host string) bool {
 	}
 	host = strings.Trim(host, "[]")
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"path"
 	"strings"
 	"time"
 
@@ -47,6 +49,7 @@ type API struct {
 	audit   *audit
 	metrics *metrics
 	mux     *http.ServeMux
+	other   http.Handler // of what no route takes
 	routes  []route
 }
 
@@ -96,9 +99,10 @@ func New(c Config) (*API, error) {
 	}
 	a.routes = a.table()
 	for _, r := range a.routes {
-		a.mux.Handle(strings.TrimSpace(r.method+" "+r.pattern), a.handle(r))
+		a.mux.Handle(r.method+" "+r.pattern, a.handle(r))
 	}
-	a.mux.Handle("/", a.handle(route{op: "unknown", limit: quick, do: a.unknown}))
+	a.other = a.handle(route{op: "unknown", limit: quick, do: a.unknown})
+	a.mux.Handle("/", a.other)
 	return a, nil
 }
 
@@ -133,10 +137,7 @@ func (a *API) table() []route {
 		{"GET", "/templates/aliases/{alias}", "alias", quick, false, a.alias},
 	}
 	for _, l := range later {
-		method, pattern, ok := strings.Cut(l, " ")
-		if !ok {
-			method, pattern = "", l
-		}
+		method, pattern, _ := strings.Cut(l, " ")
 		rs = append(rs, route{method, pattern, "later", quick, false, notYet})
 	}
 	return rs
@@ -156,4 +157,17 @@ func serveSpec(w http.ResponseWriter, _ *http.Request) {
 }
 
 // ServeHTTP implements http.Handler.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !clean(r.URL) {
+		a.other.ServeHTTP(w, r)
+		return
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// clean reports whether a path has nothing in it for which the mux would redirect, in
+// no dialect's form: empty and dotted segments, a slash at the end.
+func clean(u *url.URL) bool {
+	p := u.EscapedPath()
+	return path.Clean(p) == p
+}

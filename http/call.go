@@ -51,7 +51,8 @@ func (c *call) box() (cube.SandboxID, error) {
 	text := c.r.PathValue("sandboxID")
 	id, err := parseSandbox(text)
 	if err != nil {
-		return "", fmt.Errorf("sandbox %.64s: %w", text, cube.ErrNotFound)
+		// It is not repeated: a client looks for words in this.
+		return "", &statusError{http.StatusNotFound, "sandbox not found: an id has 32 lower-case hex digits"}
 	}
 	c.sandbox = id
 	return id, nil
@@ -72,6 +73,9 @@ func (a *API) handle(rt route) http.Handler {
 		ctx, cancel := context.WithTimeout(ctx, rt.limit)
 		defer cancel()
 		c.r = r.WithContext(ctx)
+		if r.Body != nil {
+			c.r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		}
 		rec := &recorder{ResponseWriter: w, header: func(h http.Header) { h.Set("Server-Timing", times.Header(time.Since(began))) }}
 		c.w = rec
 		defer a.metrics.begin()()
@@ -85,7 +89,11 @@ func (a *API) handle(rt route) http.Handler {
 // serve does a call and writes its answer.
 func (a *API) serve(c *call, rt route) (err error) {
 	defer func() {
-		if p := recover(); p != nil && p != http.ErrAbortHandler {
+		p := recover()
+		if p == http.ErrAbortHandler {
+			panic(p) // net/http cuts the connection
+		}
+		if p != nil {
 			err = fmt.Errorf("panic: %v", p)
 			a.log.Error("panic", "request", c.id, "sandbox", c.sandbox, "error", err, "stack", string(debug.Stack()))
 			writeError(c, fmt.Errorf("this is a fault of ours; the log has it under request %s", c.id))
@@ -102,9 +110,6 @@ func (a *API) serve(c *call, rt route) (err error) {
 	if c.r.Method == http.MethodOptions {
 		c.w.WriteHeader(http.StatusNoContent)
 		return nil
-	}
-	if c.r.Body != nil {
-		c.r.Body = http.MaxBytesReader(c.w, c.r.Body, maxBody)
 	}
 	ans, err := rt.do(c)
 	if err != nil {

@@ -2,6 +2,8 @@ package http
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -12,19 +14,17 @@ import (
 	"cubesandbox/http/openapi"
 )
 
-// Bounds of what a create may carry (CubeSandbox's).
+// maxMaskHost bounds network.maskRequestHost, in bytes.
+const maxMaskHost = 512
+
+// Timeouts where nothing is said, in each version of E2B.
 const (
-	maxEnvName  = 256
-	maxEnvValue = 4096
-	maxMaskHost = 512
+	timeoutE2Bv1 = 15 * time.Second
+	timeoutE2Bv2 = 300 * time.Second
 )
 
-// defaultTimeout of each dialect and version, in seconds.
-const (
-	timeoutE2Bv1 = 15
-	timeoutE2Bv2 = 300
-	never        = -1
-)
+// never is CubeSandbox's word for it among seconds.
+const never = -1
 
 // cubeUser is who runs what CubeSandbox's clients name no user for.
 const cubeUser = "root"
@@ -32,26 +32,16 @@ const cubeUser = "root"
 // sweep is how long a sandbox with an idle timeout of 0 is let be.
 const sweep = 5 * time.Second
 
-var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
-// forbidden are variables that change how programs are loaded.
-var forbidden = words(`BASH_ENV ENV LD_PRELOAD LD_AUDIT LD_LIBRARY_PATH LD_ORIGIN_PATH DYLD_INSERT_LIBRARIES DYLD_LIBRARY_PATH
-	GCONV_PATH PATH PYTHONPATH NODE_PATH JAVA_TOOL_OPTIONS _JAVA_OPTIONS GEM_PATH RUBYOPT RUBYLIB PERL5LIB PERLLIB CLASSPATH IFS`)
-
-func words(s string) map[string]bool {
-	m := map[string]bool{}
-	for _, w := range strings.Fields(s) {
-		m[w] = true
-	}
-	return m
-}
-
 func (a *API) create(c *call) (answer, error) {
 	n, err := a.parseCreate(c)
 	if err != nil {
 		return answer{}, err
 	}
 	r, err := a.svc.Create(c.ctx(), n)
+	if errors.Is(err, cube.ErrNotFound) && !strings.Contains(err.Error(), "template") {
+		// CubeSandbox's client tells by that word what was not found.
+		return answer{}, fmt.Errorf("template %s: %w", n.Template, err)
+	}
 	if err != nil {
 		return answer{}, err
 	}
@@ -95,7 +85,7 @@ func (a *API) parseCreate(c *call) (cube.NewSandbox, error) {
 	// E2B's first version lets a client do without; everybody else sends the token
 	// that the answer gives.
 	n.Open = c.e2b() && !c.v2() && q.Secure != nil && !*q.Secure
-	if n.Env, err = env(q.EnvVars); err != nil {
+	if n.Env, err = env(c, q.EnvVars); err != nil {
 		return n, err
 	}
 	if q.Metadata != nil {
@@ -134,19 +124,29 @@ func (a *API) createTimeout(c *call, given *int) (time.Duration, error) {
 	case given != nil:
 		return a.seconds(c, *given)
 	case !c.e2b():
-		return cube.NeverTimeout, nil
+		return a.atMost(cube.NeverTimeout), nil
 	case c.v2():
-		return a.seconds(c, timeoutE2Bv2)
+		return a.atMost(timeoutE2Bv2), nil
 	default:
-		return a.seconds(c, timeoutE2Bv1)
+		return a.atMost(timeoutE2Bv1), nil
 	}
+}
+
+// atMost is a default, or the longest timeout if that is shorter.
+func (a *API) atMost(d time.Duration) time.Duration {
+	if most := a.conf.MaxTimeout; most > 0 && (d == cube.NeverTimeout || d > most) {
+		return most
+	}
+	return d
 }
 
 // seconds turns a client's number into a timeout: 0 is the next sweep, -1 never.
 func (a *API) seconds(c *call, n int) (time.Duration, error) {
 	switch {
-	case n == never && !c.e2b():
+	case n == never && !c.e2b() && a.conf.MaxTimeout == 0:
 		return cube.NeverTimeout, nil
+	case n == never && !c.e2b():
+		return 0, invalid("validation error: timeout %d: at most %d seconds are allowed", n, a.longest())
 	case n < 0:
 		return 0, invalid("validation error: timeout %d: it is in seconds and not negative (CubeSandbox: -1 for never)", n)
 	case n == 0 && c.e2b():
@@ -206,25 +206,6 @@ func enabled(v any) (bool, error) {
 		}
 	}
 	return false, invalid(`validation error: autoResume: want true, false or {"enabled": true}`)
-}
-
-func env(given *map[string]string) (map[string]string, error) {
-	if given == nil {
-		return nil, nil
-	}
-	for name, value := range *given {
-		switch {
-		case len(name) > maxEnvName || !envName.MatchString(name):
-			return nil, invalid("validation error: envVars: the name %.64q: want letters, digits and _, up to %d, no digit first", name, maxEnvName)
-		case forbidden[strings.ToUpper(name)]:
-			return nil, invalid("validation error: envVars: %s may not be set for a whole sandbox: it changes how programs are loaded; set it for a command", name)
-		case len(value) > maxEnvValue:
-			return nil, invalid("validation error: envVars: the value of %s has %d bytes; at most %d are allowed", name, len(value), maxEnvValue)
-		case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
-			return nil, invalid("validation error: envVars: the value of %s has control characters; of those only tabs are allowed", name)
-		}
-	}
-	return *given, nil
 }
 
 // network reads and checks the policy; what it says about going out is kept for

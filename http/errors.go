@@ -46,6 +46,9 @@ var conditions = []struct {
 
 // writeError answers with what went wrong.
 func writeError(c *call, err error) {
+	if late := c.ctx().Err(); errors.Is(late, context.DeadlineExceeded) && !errors.Is(err, late) {
+		err = fmt.Errorf("%w: %w", err, late) // what it was made of by whoever saw it end
+	}
 	var s *statusError
 	if errors.As(err, &s) {
 		writeStatus(c, s.status, s.message, "")
@@ -101,10 +104,11 @@ var later = []string{
 	"GET /sandboxes/{sandboxID}/metrics", "GET /sandboxes/metrics",
 	"GET /sandboxes/{sandboxID}/logs", "GET /v2/sandboxes/{sandboxID}/logs",
 	"POST /templates", "POST /v2/templates", "POST /v3/templates", "POST /templates/{templateID}", "PATCH /templates/{templateID}",
-	"PATCH /v2/templates/{templateID}", "POST /v2/templates/{templateID}/builds/{buildID}",
-	// Builds, their logs, files, tags, aliases.
-	"/templates/{templateID}/{rest...}",
-	"POST /templates/tags", "DELETE /templates/tags", "GET /templates/compat",
+	"PATCH /v2/templates/{templateID}", "PUT /templates/{templateID}/alias",
+	"POST /templates/{templateID}/builds/{buildID}", "POST /v2/templates/{templateID}/builds/{buildID}",
+	"GET /templates/{templateID}/builds/{buildID}/status", "GET /templates/{templateID}/builds/{buildID}/logs",
+	"GET /templates/{templateID}/files/{hash}", "GET /templates/{templateID}/tags", "POST /templates/tags", "DELETE /templates/tags",
+	"GET /templates/compat", "POST /templates/compat/{templateID}/adopt-baseline",
 	"GET /volumes", "POST /volumes", "GET /volumes/{volumeID}", "DELETE /volumes/{volumeID}",
 	"GET /secrets", "POST /secrets", "GET /secrets/{secretID}", "POST /secrets/{secretID}", "DELETE /secrets/{secretID}",
 	"GET /teams",
@@ -121,16 +125,25 @@ func notYetField(what string) error {
 // methods are those that a path may know.
 var methods = []string{"GET", "POST", "PUT", "PATCH", "DELETE"}
 
-// unknown answers what no route takes: another path, or another method.
-func (a *API) unknown(c *call) (answer, error) {
+// methodsOf returns those that the path of a request takes.
+func (a *API) methodsOf(r *http.Request) []string {
+	if !clean(r.URL) {
+		return nil // the mux would say what it takes at another path
+	}
 	var known []string
 	for _, m := range methods {
-		r := c.r.Clone(c.ctx())
+		r := r.Clone(r.Context())
 		r.Method = m
 		if _, pattern := a.mux.Handler(r); pattern != "/" {
 			known = append(known, m)
 		}
 	}
+	return known
+}
+
+// unknown answers what no route takes: another path, or another method.
+func (a *API) unknown(c *call) (answer, error) {
+	known := a.methodsOf(c.r)
 	if len(known) == 0 {
 		return answer{}, &statusError{http.StatusNotFound, fmt.Sprintf("There is no route %s %.200s; GET /openapi.yaml has those that there are", c.r.Method, c.r.URL.Path)}
 	}

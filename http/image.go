@@ -123,13 +123,14 @@ func (a *API) templates(c *call) (answer, error) {
 	return answer{status: http.StatusOK, body: out}, nil
 }
 
-// findTemplate finds one by id, or by name with or without a tag.
+// findTemplate finds one by id, or by name with or without a namespace and a tag.
 func (a *API) findTemplate(c *call, idOrName string) (cube.Template, error) {
 	all, err := a.svc.Templates(c.ctx())
 	if err != nil {
 		return cube.Template{}, err
 	}
 	name := strings.TrimSuffix(idOrName, ":default")
+	name = name[strings.LastIndex(name, "/")+1:]
 	for _, t := range all {
 		if string(t.Image.ID) == name || slices.Contains(t.Names, name) {
 			return t, nil

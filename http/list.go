@@ -18,7 +18,7 @@ const pageLimit = 100
 func (a *API) list(c *call) (answer, error) {
 	var q cube.SandboxQuery
 	var err error
-	if q.Metadata, err = metadata(c.r.URL.Query().Get("metadata")); err != nil {
+	if q.Metadata, err = metadata(c, c.r.URL.Query().Get("metadata")); err != nil {
 		return answer{}, err
 	}
 	if c.e2b() {
@@ -32,7 +32,7 @@ func (a *API) listPage(c *call) (answer, error) {
 	v := c.r.URL.Query()
 	q := cube.SandboxQuery{Cursor: v.Get("nextToken"), Template: v.Get("template")}
 	var err error
-	if q.Metadata, err = metadata(v.Get("metadata")); err != nil {
+	if q.Metadata, err = metadata(c, v.Get("metadata")); err != nil {
 		return answer{}, err
 	}
 	if q.Phases, err = phases(v["state"]); err != nil {
@@ -72,8 +72,9 @@ func (a *API) answerList(c *call, q cube.SandboxQuery) (answer, error) {
 	return ans, nil
 }
 
-// metadata reads a filter: a query string in a parameter.
-func metadata(s string) (map[string]string, error) {
+// metadata reads a filter: a query string in a parameter. E2B's clients escape keys
+// and values once more than that takes.
+func metadata(c *call, s string) (map[string]string, error) {
 	if s == "" {
 		return nil, nil
 	}
@@ -83,13 +84,16 @@ func metadata(s string) (map[string]string, error) {
 	}
 	m := map[string]string{}
 	for k := range v {
-		m[unescape(k)] = unescape(v.Get(k))
+		if c.e2b() {
+			m[unescape(k)] = unescape(v.Get(k))
+		} else {
+			m[k] = v.Get(k)
+		}
 	}
 	return m, nil
 }
 
-// unescape undoes the escaping that E2B's clients do once more than it takes. What
-// is not escaped stays.
+// unescape undoes escaping; what is not escaped stays.
 func unescape(s string) string {
 	if t, err := url.PathUnescape(s); err == nil {
 		return t

@@ -42,11 +42,12 @@ func (a *API) listed(c *call, r cube.Record) openapi.ListedSandbox {
 // none.
 const forever = 100 * 365 * 24 * time.Hour
 
-// endAt is when its time is over. E2B: for a paused one when it was paused.
+// endAt is when its time is over. E2B: for one that is shown as paused when that
+// began.
 func endAt(c *call, r cube.Record) *time.Time {
 	end := r.EndAt
 	switch {
-	case r.Phase == cube.PhasePaused && c.e2b():
+	case c.e2b() && state(c, r.Phase) == "paused":
 		end = r.ChangedAt
 	case end.IsZero() && c.e2b():
 		end = r.StartedAt.Add(forever)

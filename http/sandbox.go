@@ -94,7 +94,7 @@ func (a *API) connect(c *call) (answer, error) {
 
 // resumption reads the body of connect and resume. In E2B's dialect a time is
 // always given, said or not.
-func (a *API) resumption(c *call, otherwise int) (o cube.Resumption, err error) {
+func (a *API) resumption(c *call, otherwise time.Duration) (o cube.Resumption, err error) {
 	var q openapi.ResumeRequest
 	if err := read(c.r, &q); err != nil {
 		return o, err
@@ -113,7 +113,8 @@ func (a *API) resumption(c *call, otherwise int) (o cube.Resumption, err error) 
 	case q.Timeout == nil && !c.e2b():
 		return o, nil
 	case q.Timeout == nil:
-		q.Timeout = &otherwise
+		o.Timeout = a.atMost(otherwise)
+		return o, nil
 	case *q.Timeout == 0 && !c.e2b():
 		return o, invalid("validation error: timeout 0: want seconds above 0, or -1 for never")
 	}

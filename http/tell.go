@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -59,7 +59,7 @@ type auditLine struct {
 
 func (a *API) line(c *call, rt route, status int, took time.Duration, err error) auditLine {
 	l := auditLine{
-		Time: time.Now().UTC(), Request: c.id, Key: fingerprint(c), Remote: c.r.RemoteAddr, Op: rt.op, Method: c.r.Method,
+		Time: time.Now().UTC(), Request: c.id, Key: a.fingerprint(c), Remote: c.r.RemoteAddr, Op: rt.op, Method: c.r.Method,
 		Path: c.r.URL.Path, Dialect: c.dialect, Sandbox: string(c.sandbox), Other: c.made, Status: status,
 		Millis: float64(took.Microseconds()) / 1000,
 	}
@@ -69,15 +69,13 @@ func (a *API) line(c *call, rt route, status int, took time.Duration, err error)
 	return l
 }
 
-func fingerprint(c *call) string {
-	key := c.r.Header.Get("X-API-Key")
-	if bearer, ok := strings.CutPrefix(c.r.Header.Get("Authorization"), "Bearer "); ok {
-		key = bearer
-	}
-	if key == "" {
+// fingerprint is that of the right key, if it was given, or of one that was.
+func (a *API) fingerprint(c *call) string {
+	given := credentials(c.r)
+	if len(given) == 0 {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(key))
+	sum := sha256.Sum256([]byte(given[max(0, slices.IndexFunc(given, a.isKey))]))
 	return hex.EncodeToString(sum[:4])
 }
 
