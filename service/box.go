@@ -14,12 +14,15 @@ import (
 // box is one sandbox. Whoever holds its turn may change its record; everybody may
 // read it.
 type box struct {
-	id   cube.SandboxID
-	turn chan struct{} // holds one: the lock that verbs take
-	over chan struct{} // closed when it has ended
+	id cube.SandboxID
+	// started orders lists. It never changes.
+	started time.Time
+	turn    chan struct{} // holds one: the lock that verbs take
+	over    chan struct{} // closed when it has ended
 
 	mu     sync.Mutex // guards the following
 	rec    cube.Record
+	shared *cube.Record  // a copy of rec that never changes, for lists; nil: make one
 	doom   chan struct{} // closed when somebody kills it
 	mask   string        // network.maskRequestHost
 	doomed bool
@@ -32,7 +35,7 @@ type box struct {
 
 func newBox(r cube.Record) *box {
 	b := &box{
-		id: r.ID, rec: r, last: time.Now(), mask: maskHost(r.Network),
+		id: r.ID, started: r.StartedAt, rec: r, last: time.Now(), mask: maskHost(r.Network),
 		turn: make(chan struct{}, 1), doom: make(chan struct{}), over: make(chan struct{}),
 	}
 	return b
@@ -165,5 +168,14 @@ func (s *Service) write(ctx context.Context, rs ...cube.Record) error {
 func (b *box) set(r cube.Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.rec = r
+	b.rec, b.shared = r, nil
+}
+
+// seenAs is the record for readers. mu is held.
+func (b *box) seenAs() *cube.Record {
+	if b.shared == nil {
+		r := b.rec
+		b.shared = &r
+	}
+	return b.shared
 }

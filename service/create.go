@@ -101,7 +101,7 @@ func (s *Service) appear(ctx context.Context, r cube.Record, gen cube.Generation
 	b.enter()
 	defer b.leave()
 	s.mu.Lock()
-	s.boxes[r.ID] = b
+	s.boxes[r.ID], s.order = b, nil
 	s.mu.Unlock()
 	s.settle(ctx, b, func(r *cube.Record) {
 		r.Phase, r.Generation = cube.PhaseRunning, gen
@@ -206,7 +206,7 @@ func (s *Service) appearAll(ctx context.Context, rs []cube.Record, made []cube.S
 		b := newBox(r)
 		b.enter()
 		s.mu.Lock()
-		s.boxes[r.ID] = b
+		s.boxes[r.ID], s.order = b, nil
 		s.mu.Unlock()
 		s.arm(b)
 		b.leave()

@@ -121,6 +121,7 @@ func (s *Service) finish(ctx context.Context, b *box, ran bool, why cube.Death) 
 	}
 	s.mu.Lock()
 	delete(s.boxes, b.id)
+	s.order = nil
 	s.ended[b.id] = b.rec
 	s.mu.Unlock()
 	b.mu.Lock()

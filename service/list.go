@@ -55,25 +55,45 @@ func (s *Service) List(_ context.Context, q cube.SandboxQuery) (cube.SandboxPage
 	if err != nil {
 		return cube.SandboxPage{}, err
 	}
-	fit := []cube.Record{}
-	running := 0
-	for _, b := range s.all() {
-		r, there := b.view()
-		if !there || !fits(r, q) || templates != nil && !templates(r) {
+	page := cube.SandboxPage{Sandboxes: []cube.Record{}}
+	for _, b := range s.ordered(!q.Ascending) {
+		r, at, there := b.glance(q, templates)
+		if !there {
 			continue
 		}
-		if seen(r.Phase) == cube.PhaseRunning {
-			running++
+		if seen(at) == cube.PhaseRunning {
+			page.Running++
 		}
-		fit = append(fit, r)
+		// The count goes on behind the end of the page.
+		c := cursor{b.started, string(b.id), !q.Ascending}
+		switch {
+		case page.Next != "" || after != nil && c.compare(*after) <= 0:
+		case q.Limit > 0 && len(page.Sandboxes) == q.Limit:
+			last := page.Sandboxes[q.Limit-1]
+			page.Next = cursor{last.StartedAt, string(last.ID), !q.Ascending}.String()
+		default:
+			page.Sandboxes = append(page.Sandboxes, *r)
+		}
 	}
-	at := func(r cube.Record) cursor { return cursor{r.StartedAt, string(r.ID), !q.Ascending} }
-	slices.SortFunc(fit, func(a, b cube.Record) int { return at(a).compare(at(b)) })
-	page, next := cut(fit, at, after, q.Limit)
-	return cube.SandboxPage{Sandboxes: page, Next: next, Running: running}, nil
+	return page, nil
 }
 
-func fits(r cube.Record, q cube.SandboxQuery) bool {
+// glance returns the record of a sandbox that fits, without copying what does not.
+func (b *box) glance(q cube.SandboxQuery, template func(cube.ImageID, string) bool) (r *cube.Record, p cube.Phase, fit bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.doomed || b.gone || !fits(&b.rec, q) || template != nil && !template(b.rec.Template, b.rec.Alias) {
+		return nil, "", false
+	}
+	if end := b.end(); !end.Equal(b.rec.EndAt) {
+		c := b.rec
+		c.EndAt = end
+		return &c, c.Phase, true
+	}
+	return b.seenAs(), b.rec.Phase, true
+}
+
+func fits(r *cube.Record, q cube.SandboxQuery) bool {
 	if len(q.Phases) > 0 && !slices.Contains(q.Phases, seen(r.Phase)) {
 		return false
 	}
@@ -86,18 +106,18 @@ func fits(r cube.Record, q cube.SandboxQuery) bool {
 }
 
 // templateFilter says which records were made from a template; nil for all.
-func (s *Service) templateFilter(idOrName string) (func(cube.Record) bool, error) {
+func (s *Service) templateFilter(idOrName string) (func(cube.ImageID, string) bool, error) {
 	if idOrName == "" {
 		return nil, nil
 	}
 	if id, err := cube.ParseImageID(idOrName); err == nil {
-		return func(r cube.Record) bool { return r.Template == id }, nil
+		return func(t cube.ImageID, _ string) bool { return t == id }, nil
 	}
 	if strings.Contains(idOrName, ":") {
 		return nil, fmt.Errorf("template %q: give the name without a tag: %w", idOrName, cube.ErrInvalid)
 	}
 	name := bare(idOrName)
-	return func(r cube.Record) bool { return r.Alias == name }, nil
+	return func(_ cube.ImageID, alias string) bool { return alias == name }, nil
 }
 
 // cursor is a place in a list: behind the entry that it names.

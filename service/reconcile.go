@@ -122,7 +122,7 @@ func (s *Service) adoptEnd(ctx context.Context, r cube.Record, why cube.Death) e
 
 func (s *Service) enlist(r cube.Record) {
 	b := newBox(r)
-	s.boxes[r.ID] = b
+	s.boxes[r.ID], s.order = b, nil
 	s.arm(b)
 }
 

@@ -1,10 +1,14 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -71,6 +75,7 @@ type Service struct {
 
 	mu        sync.RWMutex // guards the following
 	boxes     map[cube.SandboxID]*box
+	order     []*box // the same, by start; replaced, never changed
 	ended     map[cube.SandboxID]cube.Record
 	snapshots map[cube.ImageID]cube.Snapshot
 	pooled    map[cube.ImageID]int // what the pools were last told
@@ -143,6 +148,22 @@ func (s *Service) all() []*box {
 		out = append(out, b)
 	}
 	return out
+}
+
+// ordered returns all by start, the newest first if asked for.
+func (s *Service) ordered(newestFirst bool) iter.Seq2[int, *box] {
+	s.mu.Lock()
+	if s.order == nil {
+		s.order = slices.SortedFunc(maps.Values(s.boxes), func(a, b *box) int {
+			return cmp.Or(a.started.Compare(b.started), cmp.Compare(a.id, b.id))
+		})
+	}
+	order := s.order
+	s.mu.Unlock()
+	if newestFirst {
+		return slices.Backward(order)
+	}
+	return slices.All(order)
 }
 
 // find returns a sandbox that has not ended.
