@@ -24,12 +24,14 @@ BOXES := ./gvisor/... ./e2e/...
 UNITS = $(shell go list ./... | grep -v -E '^cubesandbox/(gvisor|e2e|cmd/cube-sentry)(/|$$)')
 GOTEST := go run ./scripts/gotest
 
-.PHONY: help up machine build template demo test lint unit boxes check soak bench conformance down clean
+.PHONY: help up machine build template serve demo clients test lint unit boxes check soak bench conformance down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
-up: build template demo ## install what is missing, build, make the template, show it
+up: build template serve demo ## install what is missing, build, start the server, show a first sandbox
+	@echo "==> for clients, in a shell: eval \"\$$(bin/cube env)\""
+	@bin/cube env
 
 machine:
 	@scripts/machine.sh
@@ -48,6 +50,10 @@ template: build ## the template base; again only when something has changed
 	@echo "==> template base"
 	@bin/cube template build base
 
+serve: template ## the server, in the background, unless it runs already
+	@echo "==> serve"
+	@bin/cube serve -d
+
 demo: template ## save, kill, bring back and clone, in one table
 	@bin/cube demo
 
@@ -60,7 +66,10 @@ unit: machine
 	@echo "==> unit tests"
 	@CGO_ENABLED=1 $(GOTEST) unit -race -timeout 10m $(UNITS)
 
-boxes: build template
+clients: machine ## the clients of others that tests run
+	@scripts/clients.sh >/dev/null
+
+boxes: build template clients
 	@echo "==> tests with sandboxes"
 	@CGO_ENABLED=0 $(GOTEST) boxes -p 1 -timeout 15m $(BOXES)
 
@@ -68,8 +77,12 @@ check: test ## make test and every short form; what CI runs
 	@mkdir -p .cache/results
 	@echo "==> demo"
 	@bin/cube demo --json >.cache/results/demo.json
-	@echo "==> probe, 3 rounds"
+	@echo "==> probe of the engine, 3 rounds"
 	@bin/cube probe --engine --rounds 3 --json >.cache/results/probe.json
+	@echo "==> probe of a server, 20 rounds"
+	@scripts/with-server.sh bin/cube probe --rounds 20 --json >.cache/results/probe-api.json
+	@echo "==> bench of a server, short form"
+	@scripts/with-server.sh bin/cube bench --api --short --json >.cache/results/bench-api.json
 	@echo "==> bench, short form"
 	@bin/cube bench --short --baseline --json >.cache/results/bench.json
 	@$(MAKE) --no-print-directory conformance

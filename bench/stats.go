@@ -25,6 +25,16 @@ func row(name string, samples []sample) Row {
 	}
 }
 
+// RowOf summarises the times of operations that somebody else has measured; there is
+// at least one.
+func RowOf(name string, took []time.Duration) Row {
+	samples := make([]sample, len(took))
+	for i, t := range took {
+		samples[i].wall = t
+	}
+	return row(name, samples)
+}
+
 // percentile is by nearest rank: the smallest value that p percent do not exceed.
 func percentile(sorted []time.Duration, p int) time.Duration {
 	rank := int(math.Ceil(float64(p) / 100 * float64(len(sorted))))

@@ -42,7 +42,9 @@ if there; then # somebody else was waited for
 	exit 0
 fi
 echo "==> install the clients for e2e/clients" >&2
-new=$(mktemp -d "$cache/.new.XXXXXX")
+new=$cache/.new.$$
+rm -rf "$new"
+mkdir "$new"
 log=$new/install.log
 trap 'rm -rf "$new"' EXIT
 trap 'exit 143' INT TERM

@@ -23,6 +23,11 @@ lacks mkfs.erofs erofs-utils
 lacks unshare util-linux
 lacks git git
 lacks gcc gcc
+lacks curl curl
+lacks python3 python3
+lacks npm npm
+# Debian splits ensurepip off; it is for the clients that tests run.
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 [ -e /usr/include/stdlib.h ] || missing="$missing libc6-dev"
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
 [ -n "$missing" ] || exit 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"cubesandbox/client"
 	"cubesandbox/internal/local"
 	"cubesandbox/internal/progress"
+	"cubesandbox/internal/serve"
 	"cubesandbox/probe"
 )
 
@@ -111,8 +113,40 @@ func (a *app) benchServer(ctx context.Context, conf bench.APIConfig) error {
 		if r.Rows, err = bench.RunAPI(ctx, conf); err != nil {
 			return fmt.Errorf("bench: %w", err)
 		}
+		layers, err := layerRows(ctx, conf)
+		if err != nil {
+			return fmt.Errorf("bench: %w", err)
+		}
+		r.Rows = append(r.Rows, layers...)
 		return a.print(r, r.WriteTable)
 	})
+}
+
+// layerSandboxes is how many the list holds that is measured.
+const layerSandboxes = 2000
+
+// layerRows measures our own layers in this process, without an engine's work.
+func layerRows(ctx context.Context, conf bench.APIConfig) ([]bench.Row, error) {
+	names := []string{"api.layers.get", fmt.Sprintf("api.layers.list.%d", layerSandboxes), "api.layers.page.100", "proxy.layers.direct", "proxy.layers.through", "proxy.added"}
+	wanted := func(name string) bool {
+		return len(conf.Only) == 0 || slices.ContainsFunc(conf.Only, func(p string) bool { return strings.HasPrefix(name, p) })
+	}
+	if !slices.ContainsFunc(names, wanted) {
+		return nil, nil
+	}
+	conf.Begin("api.layers, proxy.layers")
+	took, err := serve.Latencies(ctx, layerSandboxes, max(20, int(200*conf.N)))
+	if err != nil {
+		return nil, err
+	}
+	var rows []bench.Row
+	for _, name := range names {
+		if wanted(name) {
+			rows = append(rows, bench.RowOf(name, took[name]))
+		}
+	}
+	conf.Done(rows)
+	return rows, nil
 }
 
 // steps tell of each measurement as a step of progress.

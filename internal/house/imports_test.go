@@ -66,7 +66,7 @@ func shared(dir string) bool {
 
 // wiring puts the parts together: it may import all, and only wiring imports it.
 func wiring(dir string) bool {
-	return slices.Contains([]string{"cmd", "scripts", "e2e", "internal/cli", "internal/local"}, part(dir))
+	return slices.Contains([]string{"cmd", "scripts", "e2e", "internal/cli", "internal/local", "internal/serve"}, part(dir))
 }
 
 // edges are the imports between the parts of the tree that are meant. A part that
@@ -80,6 +80,9 @@ var edges = map[string][]string{
 	"template": {"guest/agentclient"},
 	// The demonstration is the probe, told as a story.
 	"demo": {"probe"},
+	// Both look at a server as its users do, through our client.
+	"probe": {"client"},
+	"bench": {"client"},
 }
 
 func TestPartsImportEachOtherOnlyWhereItIsMeant(t *testing.T) {
