@@ -8,6 +8,7 @@ import (
 	cube "cubesandbox"
 	"cubesandbox/guest/agentapi"
 	"cubesandbox/gvisor/keeperapi"
+	"cubesandbox/internal/timing"
 )
 
 // bootTime bounds how long a cold boot may take until the agent answers.
@@ -132,7 +133,9 @@ func pendingLabels(spec cube.CreateSpec) keeperapi.Labels {
 // newLife gives a restored, configured life that nobody knows yet. After a
 // failure it does not exist.
 func (e *Engine) newLife(ctx context.Context, src source, l keeperapi.Labels) (string, error) {
+	boot := timing.Phase(ctx, "boot")
 	life, err := e.bootedLife(ctx, shapeOf(src.image), l)
+	boot()
 	if err != nil {
 		return "", err
 	}
@@ -164,6 +167,7 @@ func (e *Engine) bootedLife(ctx context.Context, sh shape, l keeperapi.Labels) (
 // claimMember makes a restored, frozen member of a pool a sandbox. That it is
 // claimed is on record before it moves.
 func (e *Engine) claimMember(ctx context.Context, m member, spec cube.CreateSpec) (_ cube.Sandbox, err error) {
+	defer timing.Phase(ctx, "claim")()
 	l := pendingLabels(spec)
 	err = e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: m.life, Labels: l, Resume: true}, nil, nil)
 	if err == nil {

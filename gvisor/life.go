@@ -15,6 +15,7 @@ import (
 	"cubesandbox/guest/agentapi"
 	"cubesandbox/guest/agentclient"
 	"cubesandbox/gvisor/keeperapi"
+	"cubesandbox/internal/timing"
 	"cubesandbox/image"
 	"cubesandbox/network/api"
 )
@@ -111,6 +112,7 @@ func (e *Engine) lifeUsage(ctx context.Context, life string) (keeperapi.Usage, e
 // restoreLife loads an image into a booted sentry and returns when every page has
 // been read and the agent has been told who it is: only then is it a restore.
 func (e *Engine) restoreLife(ctx context.Context, life string, im cube.Image, files []*os.File, who agentapi.Configure) error {
+	defer timing.Phase(ctx, "restore")()
 	turn, err := e.takeTurn(ctx)
 	if err != nil {
 		return err
@@ -183,6 +185,7 @@ func (e *Engine) configure(ctx context.Context, life string, c agentapi.Configur
 
 // configureBy does so over a connection that dial gives.
 func (e *Engine) configureBy(ctx context.Context, life string, dial agentclient.Dialer, c agentapi.Configure) error {
+	defer timing.Phase(ctx, "agent")()
 	ctx, cancel := context.WithTimeout(ctx, agentTime)
 	defer cancel()
 	c.TimeUnixNano = time.Now().UnixNano()

@@ -8,6 +8,7 @@ import (
 	cube "cubesandbox"
 	"cubesandbox/guest/agentclient"
 	"cubesandbox/gvisor/keeperapi"
+	"cubesandbox/internal/timing"
 	"cubesandbox/image"
 )
 
@@ -123,6 +124,7 @@ func (e *Engine) unfreeze(s *sandbox, life string) {
 
 // writeImage saves the current life to a new image and publishes it.
 func (e *Engine) writeImage(ctx context.Context, s *sandbox, id cube.ImageID, kind cube.ImageKind) (cube.Image, error) {
+	defer timing.Phase(ctx, "save")()
 	w, err := e.saveTo(ctx, s, id)
 	if err != nil {
 		return cube.Image{}, err

@@ -55,7 +55,7 @@ func (s *Service) List(_ context.Context, q cube.SandboxQuery) (cube.SandboxPage
 	if err != nil {
 		return cube.SandboxPage{}, err
 	}
-	page := cube.SandboxPage{Sandboxes: []cube.Record{}}
+	page := cube.SandboxPage{Sandboxes: make([]cube.Record, 0, s.expect(q))}
 	for _, b := range s.ordered(!q.Ascending) {
 		r, at, there := b.glance(q, templates)
 		if !there {
@@ -76,6 +76,16 @@ func (s *Service) List(_ context.Context, q cube.SandboxQuery) (cube.SandboxPage
 		}
 	}
 	return page, nil
+}
+
+// expect is how many entries a page may have.
+func (s *Service) expect(q cube.SandboxQuery) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if q.Limit > 0 {
+		return min(q.Limit, len(s.boxes))
+	}
+	return len(s.boxes)
 }
 
 // glance returns the record of a sandbox that fits, without copying what does not.
