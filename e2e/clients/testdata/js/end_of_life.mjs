@@ -23,7 +23,7 @@ await assert.rejects(sandbox.pause(), SandboxNotFoundError)
 await assert.rejects(sandbox.createSnapshot(), SandboxNotFoundError)
 await assert.rejects(Sandbox.getInfo('i0123456789abcdefghij'), SandboxNotFoundError)
 assert.equal(await Sandbox.kill('i0123456789abcdefghij'), false)
-await assert.rejects(sandbox.commands.run('true'), TimeoutError)
+await assert.rejects(sandbox.commands.run('true'), SandboxNotFoundError)
 await assert.rejects(sandbox.files.read('/etc/hostname'), TimeoutError)
 
 console.log('a snapshot is deleted twice')

@@ -21,7 +21,7 @@ http.server.HTTPServer(("127.0.0.1", 8000), Answer).serve_forever()
 `)
 const started = await sandbox.commands.run('exec python3 counter.py', { background: true, timeoutMs: 0 })
 const ask = async (s) => {
-  const { stdout } = await s.commands.run('until curl -sf http://127.0.0.1:8000 2>/dev/null || python3 -c "import urllib.request as u; print(u.urlopen(\'http://127.0.0.1:8000\').read().decode())" 2>/dev/null; do sleep 0.02; done')
+  const { stdout } = await s.commands.run('until curl -sf http://127.0.0.1:8000; do sleep 0.02; done')
   const [identity, pid, n] = stdout.trim().split(' ')
   return { identity, pid: Number(pid), n: Number(n) }
 }

@@ -1,0 +1,47 @@
+package clients
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestTheNewestE2BForJavaScriptRunsUnmodified with what `cube env` prints.
+func TestTheNewestE2BForJavaScriptRunsUnmodified(t *testing.T) {
+	runAll(t, newestJS, environment(t))
+}
+
+// TestE2B239ForJavaScriptRunsUnmodified: it speaks the first version of the API.
+func TestE2B239ForJavaScriptRunsUnmodified(t *testing.T) {
+	runAll(t, olderJS, environment(t))
+}
+
+func TestE2BForPythonRunsUnmodified(t *testing.T) {
+	runAll(t, python, environment(t))
+}
+
+func TestCubesandbox073ForPythonRunsUnmodified(t *testing.T) {
+	runAll(t, cubePy, environment(t))
+}
+
+// TestTheClientsAreThoseThatAreClaimed: the names of the tests above say the truth.
+func TestTheClientsAreThoseThatAreClaimed(t *testing.T) {
+	for name, want := range map[string]string{"e2b": "2.51.0", "e2b-2.39": "2.39.0"} {
+		var pkg struct{ Name, Version string }
+		text, err := os.ReadFile(filepath.Join(home, "js/node_modules", name, "package.json"))
+		if err == nil {
+			err = json.Unmarshal(text, &pkg)
+		}
+		if err != nil || pkg.Name != "e2b" || pkg.Version != want {
+			t.Errorf("%s is %+v (%v), want e2b %s", name, pkg, err, want)
+		}
+	}
+	out, err := exec.Command(filepath.Join(home, python.interpreter), "-c",
+		"from importlib.metadata import version; print(version('e2b'), version('cubesandbox'))").Output()
+	if got := strings.TrimSpace(string(out)); err != nil || got != "2.63.0 0.7.3" {
+		t.Errorf("Python's are %s (%v), want 2.63.0 0.7.3", got, err)
+	}
+}
