@@ -6,7 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
+	"reflect"
 )
 
 // readObject reads a JSON object; an empty body is an empty one.
@@ -76,7 +76,7 @@ func into(fields map[string]json.RawMessage, body any) error {
 	err = json.Unmarshal(b, body)
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
-		return invalid("validation error: %s: want %s, got %s", wrong.Field, kindOf(wrong.Type.String()), wrong.Value)
+		return invalid("validation error: %s: want %s, got %s", wrong.Field, kindOf(wrong.Type), wrong.Value)
 	}
 	if err != nil {
 		return invalid("validation error: %v", err)
@@ -85,18 +85,20 @@ func into(fields map[string]json.RawMessage, body any) error {
 }
 
 // kindOf says a Go type in JSON's words.
-func kindOf(t string) string {
-	switch t = strings.TrimLeft(t, "*"); {
-	case strings.HasPrefix(t, "map"), strings.Contains(t, "."):
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return kindOf(t.Elem())
+	case reflect.Map, reflect.Struct:
 		return "an object"
-	case strings.HasPrefix(t, "[]"):
+	case reflect.Slice:
 		return "an array"
-	case strings.HasPrefix(t, "int"):
+	case reflect.Int, reflect.Int64:
 		return "a whole number"
-	case t == "bool":
+	case reflect.Bool:
 		return "true or false"
 	default:
-		return "a " + t
+		return "a string"
 	}
 }
 

@@ -13,14 +13,20 @@ type stub struct {
 	act          func(ctx context.Context) error
 	// record is what those answer that give one.
 	record cube.Record
+	// asked is what the last call was asked for, beside the id.
+	asked any
 }
+
+// willing is a stub on which all goes well.
+func willing() *stub { return failing(nil) }
 
 // failing is a stub that fails.
 func failing(err error) *stub {
-	return &stub{act: func(context.Context) error { return err }}
+	return &stub{act: func(context.Context) error { return err }, record: cube.Record{Phase: cube.PhaseRunning, OnTimeout: cube.OnTimeoutKill}}
 }
 
-func (s *stub) Create(ctx context.Context, _ cube.NewSandbox) (cube.Record, error) {
+func (s *stub) Create(ctx context.Context, q cube.NewSandbox) (cube.Record, error) {
+	s.asked = q
 	return s.record, s.act(ctx)
 }
 
@@ -28,7 +34,8 @@ func (s *stub) Get(ctx context.Context, _ cube.SandboxID) (cube.Record, error) {
 	return s.record, s.act(ctx)
 }
 
-func (s *stub) List(ctx context.Context, _ cube.SandboxQuery) (cube.SandboxPage, error) {
+func (s *stub) List(ctx context.Context, q cube.SandboxQuery) (cube.SandboxPage, error) {
+	s.asked = q
 	return cube.SandboxPage{Sandboxes: []cube.Record{s.record}}, s.act(ctx)
 }
 
@@ -36,38 +43,49 @@ func (s *stub) Kill(ctx context.Context, _ cube.SandboxID) error { return s.act(
 
 func (s *stub) Pause(ctx context.Context, _ cube.SandboxID) error { return s.act(ctx) }
 
-func (s *stub) Resume(ctx context.Context, _ cube.SandboxID, _ cube.Resumption) (cube.Record, error) {
+func (s *stub) Resume(ctx context.Context, _ cube.SandboxID, q cube.Resumption) (cube.Record, error) {
+	s.asked = q
 	return s.record, s.act(ctx)
 }
 
-func (s *stub) Connect(ctx context.Context, _ cube.SandboxID, _ cube.Resumption) (cube.Record, bool, error) {
+func (s *stub) Connect(ctx context.Context, _ cube.SandboxID, q cube.Resumption) (cube.Record, bool, error) {
+	s.asked = q
 	return s.record, false, s.act(ctx)
 }
 
-func (s *stub) SetTimeout(ctx context.Context, _ cube.SandboxID, _ time.Duration) error {
+func (s *stub) SetTimeout(ctx context.Context, _ cube.SandboxID, q time.Duration) error {
+	s.asked = q
 	return s.act(ctx)
 }
 
-func (s *stub) Refresh(ctx context.Context, _ cube.SandboxID, _ time.Duration) error {
+func (s *stub) Refresh(ctx context.Context, _ cube.SandboxID, q time.Duration) error {
+	s.asked = q
 	return s.act(ctx)
 }
 
-func (s *stub) Rollback(ctx context.Context, _ cube.SandboxID, _ string) (cube.Record, error) {
+func (s *stub) Rollback(ctx context.Context, _ cube.SandboxID, q string) (cube.Record, error) {
+	s.asked = q
 	return s.record, s.act(ctx)
 }
 
-func (s *stub) Clone(ctx context.Context, _ cube.SandboxID, _ cube.Cloning) ([]cube.Record, error) {
+func (s *stub) Clone(ctx context.Context, _ cube.SandboxID, q cube.Cloning) ([]cube.Record, error) {
+	s.asked = q
 	return []cube.Record{s.record}, s.act(ctx)
 }
 
-func (s *stub) Snapshot(ctx context.Context, _ cube.SandboxID, _ string) (cube.Snapshot, error) {
+func (s *stub) Snapshot(ctx context.Context, _ cube.SandboxID, q string) (cube.Snapshot, error) {
+	s.asked = q
 	return cube.Snapshot{}, s.act(ctx)
 }
 
-func (s *stub) Snapshots(ctx context.Context, _ cube.SnapshotQuery) (cube.SnapshotPage, error) {
+func (s *stub) Snapshots(ctx context.Context, q cube.SnapshotQuery) (cube.SnapshotPage, error) {
+	s.asked = q
 	return cube.SnapshotPage{}, s.act(ctx)
 }
 
 func (s *stub) Templates(ctx context.Context) ([]cube.Template, error) { return nil, s.act(ctx) }
 
-func (s *stub) DeleteImage(ctx context.Context, _ string) error { return s.act(ctx) }
+func (s *stub) DeleteImage(ctx context.Context, q string) error {
+	s.asked = q
+	return s.act(ctx)
+}

@@ -111,12 +111,17 @@ type reply struct {
 	text   string
 }
 
+func record(a *API, r *http.Request) *httptest.ResponseRecorder {
+	rec := httptest.NewRecorder()
+	a.ServeHTTP(rec, r)
+	return rec
+}
+
 // call sends a request, and holds the answer against openapi.yaml.
 func (w *world) call(h headers, method, path, body string) reply {
 	w.t.Helper()
 	r := request(h, method, path, body)
-	rec := httptest.NewRecorder()
-	w.api.ServeHTTP(rec, r)
+	rec := record(w.api, r)
 	got := reply{w.t, method + " " + path + " " + body, rec.Code, rec.Header(), rec.Body.String()}
 	if err := w.check(r, got); err != nil {
 		w.t.Errorf("%s: answer %d %s: %v", got.what, got.status, got.text, err)
