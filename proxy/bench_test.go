@@ -60,3 +60,10 @@ func benchmark(b *testing.B, proxied bool) {
 		resp.Body.Close()
 	}
 }
+
+// BenchmarkAdded compares a request through the proxy with one without it, both
+// over connections that are kept.
+func BenchmarkAdded(b *testing.B) {
+	b.Run("direct", func(b *testing.B) { benchmark(b, false) })
+	b.Run("proxied", func(b *testing.B) { benchmark(b, true) })
+}

@@ -11,8 +11,8 @@ import (
 )
 
 // lingerTime is how long a client may still send what nobody reads, so that it
-// gets to its answer and not to a reset (as net/http does).
-const lingerTime = 500 * time.Millisecond
+// gets to its answer and not to a reset.
+const lingerTime = 2 * time.Second
 
 // client is a client's connection, with the byte that was looked at.
 type client struct {

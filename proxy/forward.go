@@ -97,7 +97,7 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 			}
 			panic(e)
 		}
-		if done && body.leave() && end.conn != nil {
+		if done && !body.leave() && end.conn != nil {
 			end.conn.spend()
 		}
 	}()
@@ -112,7 +112,11 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 		FlushInterval: -1,
 		BufferPool:    buffers{},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
-			if done = !over(err) || !body.fresh(); done {
+			switch done = !over(err) || !body.fresh(); {
+			case !done:
+			case body.failed() != nil && r.Context().Err() == nil:
+				say(w, r, answer{SandboxID: t.id, Message: "The body of the request could not be read", Code: http.StatusBadRequest})
+			default:
 				p.failed(w, r, t, err)
 			}
 		},

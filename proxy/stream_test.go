@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -313,47 +312,6 @@ func TestConnectionsAreNeverSharedBetweenLives(t *testing.T) {
 	}
 }
 
-func TestSmuggledRequestsAreRefused(t *testing.T) {
-	w := newWorld(t)
-	id := w.sandbox()
-	reached := 0
-	w.serve(id, 1, 80, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		reached++
-	}))
-	host := "Host: " + name(id, 80) + "\r\n"
-	for what, raw := range map[string]string{
-		"two lengths":            "POST / HTTP/1.1\r\n" + host + "Content-Length: 3\r\nContent-Length: 5\r\n\r\nabcde",
-		"signed length":          "POST / HTTP/1.1\r\n" + host + "Content-Length: +3\r\n\r\nabc",
-		"space before the colon": "POST / HTTP/1.1\r\n" + host + "Content-Length : 3\r\n\r\nabc",
-		"unknown coding":         "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-		"two hosts":              "GET / HTTP/1.1\r\n" + host + "Host: other\r\n\r\n",
-		"no host":                "GET / HTTP/1.1\r\n\r\n",
-		"bad chunk":              "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nzz\r\nabc",
-	} {
-		c := w.dialPlain()
-		io.WriteString(c, raw)
-		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err == nil && resp.StatusCode < 400 {
-			t.Errorf("%s: got %d", what, resp.StatusCode)
-		}
-	}
-	// Both a length and a coding: the coding counts, and the connection is not used
-	// again (RFC 9112 6.3).
-	c := w.dialPlain()
-	io.WriteString(c, "POST / HTTP/1.1\r\n"+host+"Content-Length: 100\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n"+host+"\r\n")
-	br := bufio.NewReader(c)
-	if resp, err := http.ReadResponse(br, nil); err != nil || resp.StatusCode != 200 {
-		t.Errorf("coding and length: %v (%v)", resp, err)
-	}
-	// An absolute target's host counts, and so does the check of it.
-	c = w.dialPlain()
-	fmt.Fprintf(c, "GET http://example.com/ HTTP/1.1\r\n%s\r\n", host)
-	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 400 {
-		t.Errorf("absolute form: %v (%v), want 400", resp, err)
-	}
-}
-
 func TestCurlSpeaksHTTP2AndHTTP1OverTLS(t *testing.T) {
 	w := newWorld(t)
 	id := w.sandbox()
@@ -367,31 +325,4 @@ func TestCurlSpeaksHTTP2AndHTTP1OverTLS(t *testing.T) {
 			t.Errorf("%s: %q (%v)", flag, out, err)
 		}
 	}
-}
-
-func TestShutdownLetsRequestsEndAndCutsTheRest(t *testing.T) {
-	w := newWorld(t)
-	id := w.sandbox()
-	w.serve(id, 1, 80, dripping(nil))
-	c := w.dialPlain()
-	r := rawGet(t, c, name(id, 80), "1.1")
-	silent := w.dialPlain() // has not said a byte
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := w.p.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
-	if rest, _ := io.ReadAll(r); strings.HasSuffix(string(rest), "0\r\n\r\n") {
-		t.Error("the stream ended as if it were complete")
-	}
-	if _, err := silent.Read(make([]byte, 1)); err == nil {
-		t.Error("a silent connection is still open")
-	}
-}
-
-// BenchmarkAdded compares a request through the proxy with one without it, both
-// over connections that are kept.
-func BenchmarkAdded(b *testing.B) {
-	b.Run("direct", func(b *testing.B) { benchmark(b, false) })
-	b.Run("proxied", func(b *testing.B) { benchmark(b, true) })
 }

@@ -12,9 +12,10 @@ import (
 type upload struct {
 	io.ReadCloser
 
-	mu               sync.Mutex // guards the rest
-	begun, busy, end bool
-	left             bool // the handler has returned
+	mu    sync.Mutex // guards the rest
+	begun bool
+	err   error // of the last read
+	left  bool  // the handler has returned
 }
 
 // uploadOf puts one around the body of a request; nil where it has none.
@@ -35,12 +36,12 @@ func (u *upload) Read(b []byte) (int, error) {
 		u.mu.Unlock()
 		return 0, errLeft
 	}
-	u.begun, u.busy = true, true
+	u.begun = true
 	u.mu.Unlock()
 	n, err := u.ReadCloser.Read(b)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.busy, u.end = false, u.end || err != nil
+	u.err = err
 	return n, err
 }
 
@@ -55,14 +56,28 @@ func (u *upload) fresh() bool {
 	return !u.begun
 }
 
-// leave ends the reading, and reports whether it was in the middle: then nobody
-// knows where in the connection the body ends and the next request begins.
-func (u *upload) leave() (middle bool) {
+// failed is why it could not be read; nil where it could.
+func (u *upload) failed() error {
 	if u == nil {
-		return false
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.err == io.EOF {
+		return nil
+	}
+	return u.err
+}
+
+// leave ends the reading, and reports whether its end has been seen. Where not,
+// nobody knows where in the connection the next request begins: net/http would take
+// what follows a chunk that it cannot read for one.
+func (u *upload) leave() (complete bool) {
+	if u == nil {
+		return true
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.left = true
-	return u.busy && !u.end
+	return u.err == io.EOF
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	cube "cubesandbox"
 	"cubesandbox/internal/ca"
@@ -30,24 +33,54 @@ type world struct {
 	addr string
 	ca   *ca.CA
 
-	mu     sync.Mutex
-	routes map[cube.SandboxID]cube.Route
-	ports  map[string]string // id-generation-port → address of the guest's server
-	guests map[cube.SandboxID][]*net.TCPConn
-	open   int // requests that were touched and are not done
-	wakes  int
-	dials  int
-	wake   error
+	mu      sync.Mutex
+	routes  map[cube.SandboxID]cube.Route
+	ports   map[string]string // id-generation-port → address of the guest's server
+	guests  map[cube.SandboxID][]*net.TCPConn
+	open    int // requests that were touched and are not done
+	touches int
+	wakes   int
+	dials   int
+	wake    error
+	// dialed is called before each dial, if set.
+	dialed func(id cube.SandboxID, gen cube.Generation)
+
+	registry *prometheus.Registry
+	log      lines
 }
 
-func newWorld(t *testing.T) *world {
+// lines is a log that several may write to.
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// newWorld has a proxy serve on a free port; change is done to it before.
+func newWorld(t *testing.T, change ...func(*Proxy)) *world {
 	authority, err := ca.Open(t.TempDir(), "localhost")
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{t: t, ca: authority, routes: map[cube.SandboxID]cube.Route{}, ports: map[string]string{}, guests: map[cube.SandboxID][]*net.TCPConn{}}
-	if w.p, err = New(Config{Sandboxes: w, Domain: domain, TLS: authority.TLSConfig(), Key: key}); err != nil {
+	w.registry = prometheus.NewRegistry()
+	log := slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if w.p, err = New(Config{Sandboxes: w, Domain: domain, TLS: authority.TLSConfig(), Key: key, Log: log, Metrics: w.registry}); err != nil {
 		t.Fatal(err)
+	}
+	for _, c := range change {
+		c(w.p)
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -136,6 +169,7 @@ func (w *world) Touch(cube.SandboxID) func() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.open++
+	w.touches++
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -147,6 +181,13 @@ func (w *world) touched() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.open
+}
+
+// woken is how often Wake was called.
+func (w *world) woken() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wakes
 }
 
 func (w *world) ByToken(fits func(string) bool) (found cube.SandboxID, ok bool) {
@@ -162,6 +203,9 @@ func (w *world) ByToken(fits func(string) bool) (found cube.SandboxID, ok bool) 
 
 // tcp is a pipe to a guest whose resets are seen: a proxy of bytes would hide them.
 func (w *world) Dial(ctx context.Context, id cube.SandboxID, gen cube.Generation, port uint16) (net.Conn, error) {
+	if w.dialed != nil {
+		w.dialed(id, gen)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dials++
@@ -202,8 +246,10 @@ func (w *world) pair(addr string) (ours net.Conn, theirs *net.TCPConn, err error
 	theirs = mid.(*net.TCPConn)
 	carry := func(dst, src *net.TCPConn) {
 		if _, err := io.Copy(dst, src); err != nil {
-			dst.SetLinger(0)
-			dst.Close()
+			for _, c := range []*net.TCPConn{dst, src} {
+				c.SetLinger(0)
+				c.Close()
+			}
 			return
 		}
 		dst.CloseWrite()
