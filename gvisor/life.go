@@ -15,8 +15,8 @@ import (
 	"cubesandbox/guest/agentapi"
 	"cubesandbox/guest/agentclient"
 	"cubesandbox/gvisor/keeperapi"
-	"cubesandbox/internal/timing"
 	"cubesandbox/image"
+	"cubesandbox/internal/timing"
 	"cubesandbox/network/api"
 )
 

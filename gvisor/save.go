@@ -8,8 +8,8 @@ import (
 	cube "cubesandbox"
 	"cubesandbox/guest/agentclient"
 	"cubesandbox/gvisor/keeperapi"
-	"cubesandbox/internal/timing"
 	"cubesandbox/image"
+	"cubesandbox/internal/timing"
 )
 
 // saveSlack is set aside on disk above what the guest has committed, in bytes: it
