@@ -125,7 +125,7 @@ func TestARunThatSaysItFailedOrSaysNothingHasFailed(t *testing.T) {
 }
 
 func TestThePageSaysWhatNothingShows(t *testing.T) {
-	page := Page("T", "t.tsv", []Row{
+	page := Part("T", "t.tsv", []Row{
 		{Key: "1.1", Sentence: "a|b", Evidence: []string{"p:TestA", "p:TestB"}},
 		{Key: "1.2", Sentence: "open"},
 	}, Results{tests: map[string]Outcome{"p:TestA": Passed, "p:TestB": Passed}})

@@ -5,12 +5,15 @@ import (
 	"strings"
 )
 
-// Page writes the table as a page for people.
-func Page(title, source string, rows []Row, results Results) string {
+// Head begins the page.
+const Head = "# What is shown\n\n" +
+	"Made by `make conformance` from the tables in `docs/conformance` and the results that the last `make test` or\n" +
+	"`make check` on the machine of the commit left; do not edit. A sentence that nothing shows says so.\n"
+
+// Part writes a table as a part of the page, for people.
+func Part(title, source string, rows []Row, results Results) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n", title)
-	fmt.Fprintf(&b, "Made by `make conformance` from `%s` and the results that the last `make test` or `make check` on the\n"+
-		"machine of the commit left; do not edit. A sentence that nothing shows says so.\n\n", source)
+	fmt.Fprintf(&b, "## %s\n\n", title)
 	counts := map[string]int{}
 	var table strings.Builder
 	for _, row := range rows {
@@ -21,7 +24,7 @@ func Page(title, source string, rows []Row, results Results) string {
 		counts[last]++
 		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", row.Key, escape(row.Sentence), evidence(row), last)
 	}
-	fmt.Fprintf(&b, "%d sentences: %d passed, %d failed, %d missed, %d not run, %d that nothing shows yet.\n\n", len(rows),
+	fmt.Fprintf(&b, "From `%s`. %d sentences: %d passed, %d failed, %d missed, %d not run, %d that nothing shows yet.\n\n", source, len(rows),
 		counts[string(Passed)], counts[string(Failed)], counts[string(Missed)], counts[string(NotRun)], counts["nothing shows it yet"])
 	b.WriteString("| | the issue says | shown by | last |\n|---|---|---|---|\n")
 	b.WriteString(table.String())

@@ -13,7 +13,7 @@ import (
 
 // Runs are the runs of the product that count as evidence: make check leaves the
 // results of each under the name.
-var Runs = []string{"demo", "probe", "bench"}
+var Runs = []string{"demo", "probe", "probe-api", "bench", "bench-api"}
 
 // Check fails when a row names a test that is not in the tree at root, or a run
 // that there is not. It names every one.
