@@ -111,9 +111,18 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 		Transport:     p.plain,
 		FlushInterval: -1,
 		BufferPool:    buffers{},
+		ModifyResponse: func(resp *http.Response) error {
+			if resp.StatusCode != http.StatusSwitchingProtocols {
+				closeUnless(body.complete(), r, resp.Header)
+			}
+			return nil
+		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
-			switch done = !over(err) || !body.fresh(); {
-			case !done:
+			if done = !over(err) || !body.fresh(); !done {
+				return
+			}
+			closeUnless(body.complete(), r, w.Header())
+			switch {
 			case body.failed() != nil && r.Context().Err() == nil:
 				say(w, r, answer{SandboxID: t.id, Message: "The body of the request could not be read", Code: http.StatusBadRequest})
 			default:
@@ -127,6 +136,14 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 	}
 	rp.ServeHTTP(w, r)
 	return done
+}
+
+// closeUnless makes an answer the last one of a connection of HTTP/1 whose request
+// has not been read to its end.
+func closeUnless(complete bool, r *http.Request, h http.Header) {
+	if !complete && r.ProtoMajor == 1 {
+		h.Set("Connection", "close")
+	}
 }
 
 // unsent reports whether there was no connection to send a request over.

@@ -141,6 +141,9 @@ func TestTheRestOfAnUploadIsNeverTakenForARequest(t *testing.T) {
 			fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\n%s\r\n\r\n5\r\nhello\r\n", name(id, 80), length)
 			br := bufio.NewReader(c)
 			resp, err := http.ReadResponse(br, nil)
+			if err == nil && !resp.Close {
+				t.Errorf("%s: the answer does not say that it is the last one", length)
+			}
 			if err != nil {
 				t.Fatalf("%s: the answer did not come: %v", length, err)
 			}

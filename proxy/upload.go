@@ -69,9 +69,19 @@ func (u *upload) failed() error {
 	return u.err
 }
 
-// leave ends the reading, and reports whether its end has been seen. Where not,
-// nobody knows where in the connection the next request begins: net/http would take
-// what follows a chunk that it cannot read for one.
+// complete reports whether its end has been seen. Where not, nobody knows where in
+// the connection the next request begins: net/http would take what follows a chunk
+// that it cannot read for one.
+func (u *upload) complete() bool {
+	if u == nil {
+		return true
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.err == io.EOF
+}
+
+// leave ends the reading, and reports whether it is complete.
 func (u *upload) leave() (complete bool) {
 	if u == nil {
 		return true
