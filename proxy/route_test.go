@@ -126,6 +126,29 @@ func TestUnknownClosedPausedAndKilledAreAnsweredAsTheReferencesSay(t *testing.T)
 	}
 }
 
+// TestAClosedPortIsSaidAtOnce: with one attempt; who waits for a server asks again.
+func TestAClosedPortIsSaidAtOnce(t *testing.T) {
+	w := newWorld(t)
+	id := w.sandbox()
+	if status, _, _ := w.get(name(id, 80), "/", "User-Agent", "e2b-js-sdk/2.51.0"); status != 502 || w.dials != 1 {
+		t.Errorf("got %d after %d attempts", status, w.dials)
+	}
+	w.serve(id, 1, 80, echo("now"))
+	if status, _, _ := w.get(name(id, 80), "/"); status != 200 {
+		t.Errorf("when a server has started: got %d", status)
+	}
+}
+
+func TestRedirectsOfAGuestAreLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	id := w.sandbox()
+	w.serve(id, 1, 80, http.RedirectHandler("/login?x=1", http.StatusFound))
+	status, _, h := w.get("", "/sandbox/"+string(id)+"/80/x")
+	if status != http.StatusFound || h.Get("Location") != "/login?x=1" {
+		t.Errorf("got %d, Location %q", status, h.Get("Location"))
+	}
+}
+
 func TestAPersonSeesAPageAndAScriptJSON(t *testing.T) {
 	w := newWorld(t)
 	id := cube.NewSandboxID()

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -80,30 +81,45 @@ func TestOnKillStreamsAreResetAndNotEndedCleanly(t *testing.T) {
 	}
 }
 
+// TestOnKillAnHTTP2StreamIsResetAndTheConnectionStays: plain and under TLS, and for
+// gRPC, where the guest's connection is HTTP/2 too.
 func TestOnKillAnHTTP2StreamIsResetAndTheConnectionStays(t *testing.T) {
 	w := newWorld(t)
-	a, b := w.sandbox(), w.sandbox()
-	w.serve(a, 1, 80, dripping(nil))
+	b := w.sandbox()
 	w.serve(b, 1, 80, echo("b"))
-	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
-	h2 := &http.Client{Transport: &http.Transport{Protocols: &protocols}}
-	defer h2.CloseIdleConnections()
-	resp, err := h2.Do(w.request(http.MethodGet, name(a, 80), "/", nil))
-	if err != nil || resp.ProtoMajor != 2 {
-		t.Fatalf("%v (%v)", resp, err)
-	}
-	defer resp.Body.Close()
-	body := bufio.NewReader(resp.Body)
-	if _, err := body.ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	w.become(a, cube.PhaseEnded, 1)
-	if _, err := io.ReadAll(body); err == nil || !strings.Contains(err.Error(), "stream error") {
-		t.Errorf("got %v, want a stream error", err)
-	}
-	if resp, err := h2.Do(w.request(http.MethodGet, name(b, 80), "/", nil)); err != nil || resp.StatusCode != 200 {
-		t.Errorf("another sandbox over the same connection: %v (%v)", resp, err)
+	secure := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+	defer secure.CloseIdleConnections()
+	for what, c := range map[string]struct {
+		client *http.Client
+		scheme string
+		kind   string
+	}{
+		"plain": {over2(t), "http", ""},
+		"TLS":   {&http.Client{Transport: secure}, "https", ""},
+		"gRPC":  {over2(t), "http", "application/grpc"},
+	} {
+		a := w.sandbox()
+		w.serve(a, 1, 80, dripping(nil))
+		ask := func(id cube.SandboxID) *http.Response {
+			r := w.request(http.MethodGet, name(id, 80), "/", nil, "Content-Type", c.kind)
+			r.URL.Scheme = c.scheme
+			resp, err := c.client.Do(r)
+			if err != nil || resp.ProtoMajor != 2 || resp.StatusCode != 200 {
+				t.Fatalf("%s: %v (%v)", what, resp, err)
+			}
+			return resp
+		}
+		resp := ask(a)
+		body := bufio.NewReader(resp.Body)
+		if _, err := body.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		w.become(a, cube.PhaseEnded, 1)
+		if _, err := io.ReadAll(body); err == nil || !strings.Contains(err.Error(), "stream error") {
+			t.Errorf("%s: got %v, want a stream error", what, err)
+		}
+		resp.Body.Close()
+		ask(b).Body.Close() // another sandbox, over the same connection
 	}
 }
 
@@ -312,14 +328,15 @@ func TestConnectionsAreNeverSharedBetweenLives(t *testing.T) {
 	}
 }
 
-func TestCurlSpeaksHTTP2AndHTTP1OverTLS(t *testing.T) {
+func TestCurlSpeaksHTTP2AndHTTP1PlainAndOverTLS(t *testing.T) {
 	w := newWorld(t)
 	id := w.sandbox()
 	w.serve(id, 1, 80, echo("hello"))
 	_, port, _ := net.SplitHostPort(w.addr)
 	host := name(id, 80)
-	for flag, want := range map[string]string{"--http2": "2", "--http1.1": "1.1"} {
-		cmd := exec.Command("curl", "-sS", flag, "--cacert", w.ca.Path(), "--resolve", host+":"+port+":127.0.0.1", "-w", "|%{http_version}", "https://"+host+":"+port+"/x")
+	for _, c := range [][3]string{{"https", "--http2", "2"}, {"https", "--http1.1", "1.1"}, {"http", "--http2-prior-knowledge", "2"}, {"http", "--http1.1", "1.1"}} {
+		flag, want := c[1], c[2]
+		cmd := exec.Command("curl", "-sS", flag, "--cacert", w.ca.Path(), "--resolve", host+":"+port+":127.0.0.1", "-w", "|%{http_version}", c[0]+"://"+host+":"+port+"/x")
 		cmd.Env = os.Environ()
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "hello /x") || !strings.HasSuffix(string(out), "|"+want) {
 			t.Errorf("%s: %q (%v)", flag, out, err)
