@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -18,14 +19,16 @@ import (
 // document is openapi.yaml, read.
 type document struct{ *openapi3.T }
 
-func readDocument(t testing.TB) *document {
+func readDocument(t *testing.T) *document {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(spec)
+	doc, err := theDocument()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &document{doc}
 }
+
+var theDocument = sync.OnceValues(func() (*openapi3.T, error) { return openapi3.NewLoader().LoadFromData(spec) })
 
 // check holds an answer against openapi.yaml. Routes that are not in it must answer
 // with an error.
