@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -273,8 +274,8 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestBodiesOfAnySizeStreamAndAreNotKept: 300 MB up and down, more than CubeSandbox's
-// proxy lets through, with a guest that has counted none when the client has begun.
+// TestBodiesOfAnySizeStreamAndAreNotKept: 300 MiB up and down, more than CubeSandbox's
+// proxy lets through, in less memory than that.
 func TestBodiesOfAnySizeStreamAndAreNotKept(t *testing.T) {
 	const size = 300 << 20
 	w := newWorld(t)
@@ -285,6 +286,8 @@ func TestBodiesOfAnySizeStreamAndAreNotKept(t *testing.T) {
 		up.Store(n)
 		io.CopyN(rw, zeros{}, size)
 	}))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
 	resp, err := client1.Do(w.request(http.MethodPost, name(id, 80), "/", io.LimitReader(zeros{}, size)))
 	if err != nil {
 		t.Fatal(err)
@@ -292,6 +295,37 @@ func TestBodiesOfAnySizeStreamAndAreNotKept(t *testing.T) {
 	defer resp.Body.Close()
 	if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != size || up.Load() != size {
 		t.Errorf("%d bytes up, %d down (%v)", up.Load(), n, err)
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > size/4 {
+		t.Errorf("%d MiB were allocated on the way", got>>20)
+	}
+}
+
+// TestConnectionsOfClientsAreKept: also behind requests with a body, which the guest
+// has read.
+func TestConnectionsOfClientsAreKept(t *testing.T) {
+	w := newWorld(t)
+	id := w.sandbox()
+	w.serve(id, 1, envdPort, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		rw.Write(b)
+	}))
+	c := w.dialPlain()
+	r := bufio.NewReader(c)
+	for i := range 200 {
+		head := "Content-Length: 5\r\n\r\nhello"
+		if i%2 == 1 {
+			head = "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+		}
+		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\n%s", name(id, envdPort), head)
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil || resp.Close {
+			t.Fatalf("request %d: %v (%v), want the connection to stay", i, resp, err)
+		}
+		if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "hello" {
+			t.Fatalf("request %d: %q (%v)", i, b, err)
+		}
 	}
 }
 
