@@ -43,7 +43,7 @@ func describe(path string, info os.FileInfo, names users.Names) *filesystem.Entr
 		if t, err := filepath.EvalSymlinks(path); err == nil {
 			target = t
 		}
-		e.SymlinkTarget = &target
+		e.SymlinkTarget, e.IsSymlink = &target, true
 		e.Type = filesystem.FileType_FILE_TYPE_SYMLINK
 		if ti, err := os.Stat(path); err == nil {
 			e.Type, e.Mode = fileType(ti.Mode()), uint32(ti.Mode().Perm())

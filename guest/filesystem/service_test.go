@@ -40,7 +40,7 @@ func TestFilesystemService(t *testing.T) {
 	for link, want := range map[string]filesystem.FileType{
 		"to-file": filesystem.FileType_FILE_TYPE_FILE, "to-dir": filesystem.FileType_FILE_TYPE_DIRECTORY, "dangling": filesystem.FileType_FILE_TYPE_SYMLINK,
 	} {
-		if e, err := stat(link); err != nil || e.Type != want || e.SymlinkTarget == nil {
+		if e, err := stat(link); err != nil || e.Type != want || e.SymlinkTarget == nil || !e.IsSymlink {
 			t.Errorf("stat %s = %v, %v; want type %v", link, e, err, want)
 		}
 	}
