@@ -27,6 +27,40 @@ func TestCubesandbox073ForPythonRunsUnmodified(t *testing.T) {
 	runAll(t, cubePy, environment(t))
 }
 
+// TestTheArticlesExperimentPasses: the steps of the article of October 2026, in its
+// order, with its client, and its words for what is a success.
+func TestTheArticlesExperimentPasses(t *testing.T) {
+	out := runProgram(t, article, "process_snapshot_probe", environment(t), nil, "--environment", "lab", "--rounds", "3")
+	var result struct {
+		Result    string
+		Sandboxes *int `json:"new_sandboxes_remaining"`
+		Snapshots *int `json:"new_snapshots_remaining"`
+		Rounds    []struct {
+			Checks map[string]bool
+			States map[string]json.RawMessage
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &result); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if result.Result != "PASS" || result.Sandboxes == nil || *result.Sandboxes != 0 || result.Snapshots == nil || *result.Snapshots != 0 {
+		t.Errorf("got %s", out)
+	}
+	if len(result.Rounds) != 3 {
+		t.Fatalf("%d rounds, want 3", len(result.Rounds))
+	}
+	for i, round := range result.Rounds {
+		if len(round.Checks) != 12 || len(round.States) != 5 {
+			t.Errorf("round %d has checked %v and seen %s", i+1, round.Checks, round.States)
+		}
+		for what, ok := range round.Checks {
+			if !ok {
+				t.Errorf("round %d: not so: %s", i+1, what)
+			}
+		}
+	}
+}
+
 // TestTheClientsAreThoseThatAreClaimed: the names of the tests above say the truth.
 func TestTheClientsAreThoseThatAreClaimed(t *testing.T) {
 	for name, want := range map[string]string{"e2b": "2.51.0", "e2b-2.39": "2.39.0"} {

@@ -31,6 +31,7 @@ var (
 	olderJS  = language{"js", ".mjs", "bin/node", map[string]string{"e2b": "js/node_modules/e2b-2.39"}}
 	python   = language{"python", ".py", "python/bin/python", nil}
 	cubePy   = language{"cubesandbox", ".py", "python/bin/python", nil}
+	article  = language{"article", ".py", "python/bin/python", nil}
 )
 
 // programs are the names of all programs of a folder.
@@ -79,7 +80,7 @@ func runProgram(t *testing.T, l language, name string, env map[string]string, pr
 	argv := slices.Concat(prefix, []string{filepath.Join(home, l.interpreter), name + l.ending}, args)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LANG=C.UTF-8", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LANG=C.UTF-8", "PYTHONUNBUFFERED=1", "PYTHONFAULTHANDLER=1", "PYTHONDONTWRITEBYTECODE=1"}
 	for k, v := range env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
