@@ -27,13 +27,14 @@ type Store struct {
 	db   *sql.DB
 	lock *os.File
 
-	putSandbox, putSnapshot *sql.Stmt
+	putSandbox, getSandbox, putSnapshot *sql.Stmt
 }
 
 var _ cube.Store = (*Store)(nil)
 
 // Open opens the database at path, making or migrating it where need be. One
-// process can have it open: another gets ErrConflict.
+// process can have it open, by an flock on path.lock: another gets ErrConflict. A file
+// that is damaged is ErrCorrupt, one of a newer version ErrIncompatible.
 func Open(path string) (_ *Store, err error) {
 	s := &Store{}
 	if s.lock, err = lock(path + ".lock"); err != nil {
@@ -57,10 +58,16 @@ func Open(path string) (_ *Store, err error) {
 	}()
 	// One connection: there is one writer, and readers come at start only.
 	s.db.SetMaxOpenConns(1)
-	if err := s.migrate(context.Background(), path); err != nil {
+	ctx := context.Background()
+	for _, step := range []func(context.Context, string) error{s.check, s.migrate} {
+		if err := step(ctx, path); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.prepare(); err != nil {
 		return nil, err
 	}
-	return s, s.prepare()
+	return s, nil
 }
 
 // lock makes sure that nobody else has the database open.
@@ -80,16 +87,18 @@ func lock(path string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// touch makes the file with its mode, before SQLite makes it with another.
+// touch makes the file with its mode, before SQLite makes it with another, and gives
+// one that somebody has copied back its mode again. The log gets that of the file.
 func touch(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("make the records: %w", err)
+		return fmt.Errorf("open the records: %w", err)
 	}
-	return f.Close()
+	defer f.Close()
+	if err := f.Chmod(0o600); err != nil {
+		return fmt.Errorf("make the records their owner's alone: %w", err)
+	}
+	return nil
 }
 
 // escape makes a path safe in a SQLite URI.
@@ -106,6 +115,23 @@ func escape(path string) string {
 	return string(b)
 }
 
+// check reads the whole database, which takes 2 ms for 1,000 records: damage is
+// better found now than when the record is needed.
+func (s *Store) check(ctx context.Context, path string) error {
+	var found string
+	err := s.db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found)
+	switch {
+	case err != nil && broken(err):
+		found = err.Error()
+	case err != nil:
+		return fmt.Errorf("open the records in %s: %w", path, cause(ctx, err))
+	case found == "ok":
+		return nil
+	}
+	return fmt.Errorf("the records in %s are damaged (%s); restore the file from a copy, or move it and %s-wal away and lose the records of what runs: %w",
+		path, found, path, cube.ErrCorrupt)
+}
+
 func (s *Store) migrate(ctx context.Context, path string) error {
 	sub, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -113,30 +139,36 @@ func (s *Store) migrate(ctx context.Context, path string) error {
 	}
 	p, err := goose.NewProvider(goose.DialectSQLite3, s.db, sub)
 	if err != nil {
-		return fmt.Errorf("records in %s: %w", path, err)
+		return fmt.Errorf("migrations of the records: %w", err)
 	}
 	have, err := p.GetDBVersion(ctx)
 	if err != nil {
-		return fmt.Errorf("records in %s cannot be read; restore the file from a copy, or move it away and lose the records of what runs: %w: %w", path, cube.ErrCorrupt, err)
+		return fmt.Errorf("version of the records in %s: %w", path, cause(ctx, err))
 	}
 	sources := p.ListSources()
 	if newest := sources[len(sources)-1].Version; have > newest {
-		return fmt.Errorf("records in %s are of version %d, this program knows %d; run the newer program again: %w", path, have, newest, cube.ErrIncompatible)
+		return fmt.Errorf("the records in %s are of version %d, this program knows %d; run the newer program again, or use another --state-dir: %w",
+			path, have, newest, cube.ErrIncompatible)
 	}
 	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("migrate the records in %s: %w", path, err)
+		return fmt.Errorf("migrate the records in %s: %w", path, cause(ctx, err))
 	}
 	return nil
 }
 
-func (s *Store) prepare() (err error) {
-	s.putSandbox, err = s.db.Prepare(`INSERT OR REPLACE INTO sandboxes
-		(id, phase, generation, template, parent, image, started_at, changed_at, end_at, record) VALUES (?,?,?,?,?,?,?,?,?,?)`)
-	if err != nil {
-		return err
+func (s *Store) prepare() error {
+	for query, stmt := range map[string]**sql.Stmt{
+		`INSERT OR REPLACE INTO sandboxes (id, phase, generation, template, parent, image, started_at, changed_at, end_at, record)
+			VALUES (?,?,?,?,?,?,?,?,?,?)`: &s.putSandbox,
+		`SELECT record FROM sandboxes WHERE id = ?`:                                                           &s.getSandbox,
+		`INSERT OR REPLACE INTO snapshots (id, name, source, state, created_at, record) VALUES (?,?,?,?,?,?)`: &s.putSnapshot,
+	} {
+		var err error
+		if *stmt, err = s.db.Prepare(query); err != nil {
+			return fmt.Errorf("prepare %q: %w", query, err)
+		}
 	}
-	s.putSnapshot, err = s.db.Prepare(`INSERT OR REPLACE INTO snapshots (id, name, source, state, created_at, record) VALUES (?,?,?,?,?,?)`)
-	return err
+	return nil
 }
 
 // Close implements cube.Store.
