@@ -22,17 +22,27 @@ const programTime = 3 * time.Minute
 type language struct {
 	folder, ending string // where the programs are, and what their names end in
 	interpreter    string // in home
+	options        []string
 	// packages are put where the programs look for them: name, and where it is in home.
 	packages map[string]string
 }
 
 var (
-	newestJS = language{"js", ".mjs", "bin/node", map[string]string{"e2b": "js/node_modules/e2b"}}
-	olderJS  = language{"js", ".mjs", "bin/node", map[string]string{"e2b": "js/node_modules/e2b-2.39"}}
-	python   = language{"python", ".py", "python/bin/python", nil}
-	cubePy   = language{"cubesandbox", ".py", "python/bin/python", nil}
-	article  = language{"article", ".py", "python/bin/python", nil}
+	newestJS = language{"js", ".mjs", "bin/node", nil, map[string]string{"e2b": "js/node_modules/e2b"}}
+	olderJS  = language{"js", ".mjs", "bin/node", nil, map[string]string{"e2b": "js/node_modules/e2b-2.39"}}
+	python   = language{"python", ".py", "python/bin/python", []string{"-c", andNoMore}, nil}
+	cubePy   = language{"cubesandbox", ".py", "python/bin/python", nil, nil}
+	article  = language{"article", ".py", "python/bin/python", nil, nil}
 )
+
+// andNoMore runs a program and then ends the process as it is: the native part of E2B's
+// client for Python (pyqwest 0.12) aborts one time in thirty when the interpreter takes
+// itself down, after the program's last line.
+const andNoMore = `import os, runpy, sys
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+sys.stdout.flush()
+os._exit(0)`
 
 // programs are the names of all programs of a folder.
 func (l language) programs(t *testing.T) []string {
@@ -77,7 +87,7 @@ func runProgram(t *testing.T, l language, name string, env map[string]string, pr
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), programTime)
 	defer cancel()
-	argv := slices.Concat(prefix, []string{filepath.Join(home, l.interpreter), name + l.ending}, args)
+	argv := slices.Concat(prefix, []string{filepath.Join(home, l.interpreter)}, l.options, []string{name + l.ending}, args)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LANG=C.UTF-8", "PYTHONUNBUFFERED=1", "PYTHONFAULTHANDLER=1", "PYTHONDONTWRITEBYTECODE=1"}

@@ -66,6 +66,7 @@ assert.deepEqual([info.name, info.type, info.path, info.size, info.mode, info.pe
   ['f', 'file', '/home/user/f', 5, 0o640, '-rw-r-----', 'user', 'user'])
 assert.ok(Math.abs(info.modifiedTime.getTime() - Date.now()) < 60_000)
 assert.equal((await files.getInfo('link')).symlinkTarget, '/home/user/f')
+assert.deepEqual((await files.list('.')).filter((e) => e.name === 'link').map((e) => e.symlinkTarget), ['/home/user/f'])
 assert.ok((await files.read('/proc/version')).includes('Linux'), 'a file of unknown length is whole')
 
 console.log('users')
@@ -88,5 +89,9 @@ const form = new FormData()
 form.append('file', new Blob(['uploaded']), 'ignored.txt')
 assert.equal((await fetch(await sandbox.uploadUrl('up.txt', { useSignatureExpiration: 60 }), { method: 'POST', body: form })).status, 200)
 assert.equal(await files.read('up.txt'), 'uploaded')
+const named = new FormData()
+named.append('file', new Blob(['named']), 'names/of/its/own.txt')
+assert.equal((await fetch(await sandbox.uploadUrl(), { method: 'POST', body: named })).status, 200)
+assert.equal(await files.read('names/of/its/own.txt'), 'named')
 
 assert.equal(await sandbox.kill(), true)

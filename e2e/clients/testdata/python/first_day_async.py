@@ -42,4 +42,3 @@ async def main():
 
 
 asyncio.run(main())
-print("done")
