@@ -161,11 +161,13 @@ func parseCursor(s string, desc bool) (*cursor, error) {
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	parts := strings.Split(string(b), ".")
 	if err != nil || len(parts) != 3 {
-		return nil, fmt.Errorf("Invalid next token %q: take it from the answer before: %w", s, cube.ErrInvalid) //nolint:staticcheck // E2B's words
+		//lint:ignore ST1005 these are E2B's words
+		return nil, fmt.Errorf("Invalid next token %q: take it from the answer before: %w", s, cube.ErrInvalid)
 	}
 	ns, err := strconv.ParseInt(parts[0], 10, 64)
 	if err != nil || (parts[2] == "desc") != desc {
-		return nil, fmt.Errorf("Invalid next token %q: it is of another list or order: %w", s, cube.ErrInvalid) //nolint:staticcheck // E2B's words
+		//lint:ignore ST1005 these are E2B's words
+		return nil, fmt.Errorf("Invalid next token %q: it is of another list or order: %w", s, cube.ErrInvalid)
 	}
 	return &cursor{time.Unix(0, ns), parts[1], desc}, nil
 }
