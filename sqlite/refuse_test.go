@@ -90,7 +90,7 @@ func TestARecordThatCannotBeReadIsCorruptAndNamed(t *testing.T) {
 	if err := s.PutSandboxes(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.db.Exec(`UPDATE sandboxes SET record = '{'`); err != nil {
+	if _, err := s.db.Exec(`UPDATE sandboxes SET metadata = '[1]'`); err != nil {
 		t.Fatal(err)
 	}
 	_, one := s.Sandbox(t.Context(), r.ID)

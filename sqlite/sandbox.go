@@ -1,41 +1,68 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"time"
 
 	cube "cubesandbox"
 )
 
-// storedRecord is a record in its column.
-type storedRecord struct {
-	cube.Record
-	// EmptyEnv: the environment is there, with nothing in it. The form in which an
-	// identity is told to agents does not tell that from none.
-	EmptyEnv bool `json:",omitempty"`
+// sandboxes is the table of records, its columns in the order of sandboxValues and
+// scanSandbox.
+var sandboxes = table{"sandboxes", []string{
+	"id", "generation", "phase", "template", "alias", "parent", "memory_mib", "cpus", "disk_mib", "pids",
+	"hostname", "env", "access_token", "user", "traffic_token", "metadata", "clock", "timeout", "end_at", "on_timeout",
+	"auto_resume", "allow_internet", "network", "mcp", "image", "started_at", "changed_at", "death_reason", "death_detail", "died_at",
+}}
+
+func sandboxValues(r cube.Record) []any {
+	who, lim := r.Identity, r.Limits
+	values := []any{
+		string(r.ID), int64(r.Generation), string(r.Phase), string(r.Template), r.Alias, string(r.Parent),
+		lim.MemoryMiB, lim.CPUs, lim.DiskMiB, lim.Pids,
+		who.Hostname, jsonOf(who.Env), who.AccessToken, who.User, r.TrafficToken, jsonOf(r.Metadata),
+		string(r.Clock), int64(r.Timeout), nanos(r.EndAt), string(r.OnTimeout), r.AutoResume, r.AllowInternet,
+		text(r.Network), text(r.MCP), string(r.Image), nanos(r.StartedAt), nanos(r.ChangedAt),
+	}
+	if r.End == nil {
+		return append(values, nil, nil, nil)
+	}
+	return append(values, string(r.End.Reason), r.End.Detail, nanos(r.End.At))
 }
 
-// encode is the record's column. Its times are in UTC.
-func encode(r cube.Record) ([]byte, error) {
-	r.StartedAt, r.ChangedAt, r.EndAt = r.StartedAt.UTC(), r.ChangedAt.UTC(), r.EndAt.UTC()
-	if r.End != nil {
-		end := *r.End
-		end.At = end.At.UTC()
-		r.End = &end
+// scanSandbox reads a row. The pointers are of plain types, which database/sql takes
+// without reflection.
+func scanSandbox(scan func(...any) error) (r cube.Record, err error) {
+	var generation, timeout, endAt, startedAt, changedAt int64
+	var env, metadata sql.RawBytes
+	var network, mcp []byte
+	var reason, detail sql.NullString
+	var diedAt sql.NullInt64
+	who, lim := &r.Identity, &r.Limits
+	if err := scan(
+		(*string)(&r.ID), &generation, (*string)(&r.Phase), (*string)(&r.Template), &r.Alias, (*string)(&r.Parent),
+		&lim.MemoryMiB, &lim.CPUs, &lim.DiskMiB, &lim.Pids,
+		&who.Hostname, &env, &who.AccessToken, &who.User, &r.TrafficToken, &metadata,
+		(*string)(&r.Clock), &timeout, &endAt, (*string)(&r.OnTimeout), &r.AutoResume, &r.AllowInternet,
+		&network, &mcp, (*string)(&r.Image), &startedAt, &changedAt, &reason, &detail, &diedAt,
+	); err != nil {
+		return cube.Record{}, err
 	}
-	return json.Marshal(storedRecord{Record: r, EmptyEnv: r.Identity.Env != nil && len(r.Identity.Env) == 0})
-}
-
-func (s storedRecord) value() cube.Record {
-	if s.EmptyEnv {
-		s.Identity.Env = map[string]string{}
+	r.Generation, r.Timeout = cube.Generation(generation), time.Duration(timeout)
+	r.EndAt, r.StartedAt, r.ChangedAt = moment(endAt), moment(startedAt), moment(changedAt)
+	r.Network, r.MCP = json.RawMessage(network), json.RawMessage(mcp)
+	if reason.Valid {
+		r.End = &cube.Death{Reason: cube.DeathReason(reason.String), Detail: detail.String, At: moment(diedAt.Int64)}
 	}
-	return s.Record
+	if who.Env, err = mapOf(env); err == nil {
+		r.Metadata, err = mapOf(metadata)
+	}
+	return r, err
 }
 
 // PutSandboxes implements cube.Store.
@@ -55,57 +82,40 @@ func (s *Store) putTogether(ctx context.Context, rs []cube.Record) error {
 	stmt := tx.StmtContext(ctx, s.putSandbox)
 	for _, r := range rs {
 		if err := putSandbox(ctx, stmt, r); err != nil {
-			return err
+			return fmt.Errorf("sandbox %s: %w", r.ID, err)
 		}
 	}
 	return tx.Commit()
 }
 
 func putSandbox(ctx context.Context, stmt *sql.Stmt, r cube.Record) error {
-	b, err := encode(r)
-	if err != nil {
-		return fmt.Errorf("sandbox %s: %w", r.ID, err)
-	}
-	_, err = stmt.ExecContext(ctx, r.ID, r.Phase, int64(r.Generation), r.Template, r.Parent, r.Image,
-		nanos(r.StartedAt), nanos(r.ChangedAt), nanos(r.EndAt), string(b))
+	_, err := stmt.ExecContext(ctx, sandboxValues(r)...)
 	return err
-}
-
-// farthest is the last moment that has a number of nanoseconds since 1970, in 2262.
-var farthest = time.Unix(0, math.MaxInt64)
-
-// nanos are those since 1970, for what is asked for by time; 0 for the zero time.
-func nanos(t time.Time) int64 {
-	switch {
-	case t.IsZero():
-		return 0
-	case t.After(farthest):
-		return math.MaxInt64
-	}
-	return t.UnixNano()
 }
 
 // Sandbox implements cube.Store.
 func (s *Store) Sandbox(ctx context.Context, id cube.SandboxID) (cube.Record, error) {
-	var b []byte
-	err := s.getSandbox.QueryRowContext(ctx, id).Scan(&b)
-	if errors.Is(err, sql.ErrNoRows) {
-		return cube.Record{}, fmt.Errorf("record of %s: %w", id, cube.ErrNotFound)
+	all, err := list(ctx, s.getSandbox, scanSandbox, string(id))
+	if err == nil && len(all) == 0 {
+		err = cube.ErrNotFound
 	}
 	if err != nil {
-		return cube.Record{}, cause(ctx, err)
+		return cube.Record{}, fmt.Errorf("record of %s: %w", id, err)
 	}
-	r, err := decode[storedRecord](b)
-	return r.value(), err
+	return all[0], nil
 }
 
 // Sandboxes implements cube.Store.
 func (s *Store) Sandboxes(ctx context.Context) ([]cube.Record, error) {
-	return list(ctx, s.db, `SELECT record FROM sandboxes ORDER BY started_at, id`, storedRecord.value)
+	rs, err := list(ctx, s.allSandboxes, scanSandbox)
+	slices.SortFunc(rs, func(a, b cube.Record) int {
+		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return rs, err
 }
 
 // DeleteSandbox implements cube.Store.
 func (s *Store) DeleteSandbox(ctx context.Context, id cube.SandboxID) error {
-	_, err := s.db.ExecContext(ctx, `DELETE FROM sandboxes WHERE id = ?`, id)
+	_, err := s.db.ExecContext(ctx, `DELETE FROM sandboxes WHERE id = ?`, string(id))
 	return cause(ctx, err)
 }

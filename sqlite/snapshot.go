@@ -1,31 +1,58 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
+	"database/sql"
+	"slices"
 
 	cube "cubesandbox"
 )
 
+// snapshots is the table of snapshots, its columns in the order of snapshotValues and
+// scanSnapshot.
+var snapshots = table{"snapshots", []string{
+	"id", "name", "source", "template", "state", "created_at", "memory_mib", "cpus", "disk_mib", "pids", "env", "bytes",
+}}
+
+func snapshotValues(s cube.Snapshot) []any {
+	return []any{
+		string(s.ID), s.Name, string(s.Source), string(s.Template), string(s.State), nanos(s.CreatedAt),
+		s.Limits.MemoryMiB, s.Limits.CPUs, s.Limits.DiskMiB, s.Limits.Pids, jsonOf(s.Env), s.Bytes,
+	}
+}
+
+func scanSnapshot(scan func(...any) error) (s cube.Snapshot, err error) {
+	var createdAt int64
+	var env sql.RawBytes
+	if err := scan(
+		(*string)(&s.ID), &s.Name, (*string)(&s.Source), (*string)(&s.Template), (*string)(&s.State), &createdAt,
+		&s.Limits.MemoryMiB, &s.Limits.CPUs, &s.Limits.DiskMiB, &s.Limits.Pids, &env, &s.Bytes,
+	); err != nil {
+		return cube.Snapshot{}, err
+	}
+	s.CreatedAt = moment(createdAt)
+	s.Env, err = mapOf(env)
+	return s, err
+}
+
 // PutSnapshot implements cube.Store.
 func (s *Store) PutSnapshot(ctx context.Context, snap cube.Snapshot) error {
-	snap.CreatedAt = snap.CreatedAt.UTC()
-	b, err := json.Marshal(snap)
-	if err != nil {
-		return fmt.Errorf("snapshot %s: %w", snap.ID, err)
-	}
-	_, err = s.putSnapshot.ExecContext(ctx, snap.ID, snap.Name, snap.Source, snap.State, nanos(snap.CreatedAt), string(b))
+	_, err := s.putSnapshot.ExecContext(ctx, snapshotValues(snap)...)
 	return cause(ctx, err)
 }
 
 // Snapshots implements cube.Store.
 func (s *Store) Snapshots(ctx context.Context) ([]cube.Snapshot, error) {
-	return list(ctx, s.db, `SELECT record FROM snapshots ORDER BY created_at, id`, func(s cube.Snapshot) cube.Snapshot { return s })
+	all, err := list(ctx, s.allSnapshots, scanSnapshot)
+	slices.SortFunc(all, func(a, b cube.Snapshot) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return all, err
 }
 
 // DeleteSnapshot implements cube.Store.
 func (s *Store) DeleteSnapshot(ctx context.Context, id cube.ImageID) error {
-	_, err := s.db.ExecContext(ctx, `DELETE FROM snapshots WHERE id = ?`, id)
+	_, err := s.db.ExecContext(ctx, `DELETE FROM snapshots WHERE id = ?`, string(id))
 	return cause(ctx, err)
 }

@@ -27,7 +27,7 @@ type Store struct {
 	db   *sql.DB
 	lock *os.File
 
-	putSandbox, getSandbox, putSnapshot *sql.Stmt
+	putSandbox, getSandbox, allSandboxes, putSnapshot, allSnapshots *sql.Stmt
 }
 
 var _ cube.Store = (*Store)(nil)
@@ -158,10 +158,8 @@ func (s *Store) migrate(ctx context.Context, path string) error {
 
 func (s *Store) prepare() error {
 	for query, stmt := range map[string]**sql.Stmt{
-		`INSERT OR REPLACE INTO sandboxes (id, phase, generation, template, parent, image, started_at, changed_at, end_at, record)
-			VALUES (?,?,?,?,?,?,?,?,?,?)`: &s.putSandbox,
-		`SELECT record FROM sandboxes WHERE id = ?`:                                                           &s.getSandbox,
-		`INSERT OR REPLACE INTO snapshots (id, name, source, state, created_at, record) VALUES (?,?,?,?,?,?)`: &s.putSnapshot,
+		sandboxes.put(): &s.putSandbox, sandboxes.one(): &s.getSandbox, sandboxes.all(): &s.allSandboxes,
+		snapshots.put(): &s.putSnapshot, snapshots.all(): &s.allSnapshots,
 	} {
 		var err error
 		if *stmt, err = s.db.Prepare(query); err != nil {

@@ -2,8 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -12,38 +10,6 @@ import (
 
 	cube "cubesandbox"
 )
-
-// list returns the values of a query's only column, whose stored form is S.
-func list[S, T any](ctx context.Context, db *sql.DB, query string, value func(S) T) ([]T, error) {
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, cause(ctx, err)
-	}
-	defer rows.Close()
-	var out []T
-	for rows.Next() {
-		var b sql.RawBytes
-		if err := rows.Scan(&b); err != nil {
-			return nil, cause(ctx, err)
-		}
-		stored, err := decode[S](b)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, value(stored))
-	}
-	if err := rows.Err(); err != nil {
-		return nil, cause(ctx, err)
-	}
-	return out, nil
-}
-
-func decode[S any](b []byte) (v S, err error) {
-	if err := json.Unmarshal(b, &v); err != nil {
-		return v, fmt.Errorf("a record cannot be read: %w: %w", cube.ErrCorrupt, err)
-	}
-	return v, nil
-}
 
 // cause gives an error the name that callers know. What breaks off because a context
 // has ended has many faces: a rolled back transaction, a closed statement, a lost
@@ -56,6 +22,8 @@ func cause(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %v", ctx.Err(), err)
 	case code(err) == sqlite3.SQLITE_FULL:
 		return fmt.Errorf("%w: %w", cube.ErrNoSpace, err)
+	case code(err) == sqlite3.SQLITE_CONSTRAINT:
+		return fmt.Errorf("%w: %w", cube.ErrInvalid, err)
 	case broken(err):
 		return fmt.Errorf("%w: %w", cube.ErrCorrupt, err)
 	}

@@ -1,0 +1,51 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+)
+
+// table is a name and the columns that are written and read, id first.
+type table struct {
+	name    string
+	columns []string
+}
+
+// put inserts a row or changes, in its place, that with the same id.
+func (t table) put() string {
+	var set []string
+	for _, c := range t.columns[1:] {
+		set = append(set, c+" = excluded."+c)
+	}
+	return "INSERT INTO " + t.name + " (" + strings.Join(t.columns, ", ") + ")" +
+		" VALUES (?" + strings.Repeat(", ?", len(t.columns)-1) + ")" +
+		" ON CONFLICT (id) DO UPDATE SET " + strings.Join(set, ", ")
+}
+
+// all selects every row, in no order: to sort afterwards is cheaper than to look up
+// each row by an index.
+func (t table) all() string { return "SELECT " + strings.Join(t.columns, ", ") + " FROM " + t.name }
+
+func (t table) one() string { return t.all() + " WHERE id = ?" }
+
+// list returns what a query finds.
+func list[T any](ctx context.Context, stmt *sql.Stmt, scan func(func(...any) error) (T, error), args ...any) ([]T, error) {
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return nil, cause(ctx, err)
+	}
+	defer rows.Close()
+	var out []T
+	for rows.Next() {
+		v, err := scan(rows.Scan)
+		if err != nil {
+			return nil, cause(ctx, err)
+		}
+		out = append(out, v)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, cause(ctx, err)
+	}
+	return out, nil
+}
