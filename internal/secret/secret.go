@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -24,7 +25,8 @@ var form = regexp.MustCompile(`^e2b_[0-9a-f]{40}$`)
 // Path is where the key of a state directory is.
 func Path(stateDir string) string { return filepath.Join(stateDir, "key") }
 
-// Open returns the key, and makes one where there is none.
+// Open returns the key, and makes one where there is none. Of several that make one
+// at the same time all get the same; made is true for one of them.
 func Open(stateDir string) (key string, made bool, err error) {
 	key, err = Read(stateDir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -33,7 +35,12 @@ func Open(stateDir string) (key string, made bool, err error) {
 	b := make([]byte, 20)
 	rand.Read(b) // never fails: it ends the program instead
 	key = "e2b_" + hex.EncodeToString(b)
-	if err := write(Path(stateDir), key+"\n"); err != nil {
+	err = write(Path(stateDir), key+"\n")
+	if errors.Is(err, fs.ErrExist) {
+		key, err = Read(stateDir)
+		return key, false, err
+	}
+	if err != nil {
 		return "", false, fmt.Errorf("make the API key: %w", err)
 	}
 	return key, true, nil
@@ -50,7 +57,7 @@ func write(path, content string) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	// A link, not a rename: of two who make one at the same time one fails.
+	// A link, not a rename: of two who make one at the same time the second fails.
 	if err := os.Link(f.Name(), path); err != nil {
 		return err
 	}
@@ -61,10 +68,12 @@ func write(path, content string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Read returns the key; fs.ErrNotExist where none was made yet.
+// Read returns the key; fs.ErrNotExist where none was made yet, cube.ErrInvalid for
+// one that is not to be trusted.
 func Read(stateDir string) (string, error) {
 	path := Path(stateDir)
-	f, err := os.Open(path)
+	// Without O_NONBLOCK a pipe in its place would be waited for.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("there is no API key yet; `cube serve` makes one at its first start: %w", err)
 	}
@@ -72,27 +81,42 @@ func Read(stateDir string) (string, error) {
 		return "", fmt.Errorf("the API key: %w; it is its owner's alone: run as that user, or set CUBE_API_KEY", err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
+	if err := trusted(f); err != nil {
 		return "", err
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%s has mode %04o, and others may have read it: remove it and start the server again for a new key, or: chmod 600 %s: %w",
-			path, info.Mode().Perm(), path, cube.ErrInvalid)
+	b, err := io.ReadAll(io.LimitReader(f, 1024)) // more than any key
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return "", fmt.Errorf("%s belongs to user %d: chown it to the server's user: %w", path, st.Uid, cube.ErrInvalid)
-	}
-	b := make([]byte, 128)
-	n, err := f.Read(b)
-	if err != nil && n == 0 {
+	key := strings.TrimSpace(string(b))
+	if key == "" {
 		return "", fmt.Errorf("%s is empty: remove it and start the server again for a new key: %w", path, cube.ErrInvalid)
 	}
-	key := strings.TrimSpace(string(b[:n]))
 	if !form.MatchString(key) {
 		return "", fmt.Errorf("%s does not hold a key (e2b_ and 40 hex digits): remove it and start the server again for a new one: %w", path, cube.ErrInvalid)
 	}
 	return key, nil
+}
+
+// trusted refuses a file that others may have read, or could have written.
+func trusted(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	path := f.Name()
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no file: remove it and start the server again for a new key: %w", path, cube.ErrInvalid)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s has mode %04o, and others may have read it: remove it and start the server again for a new key, or: chmod 600 %s: %w",
+			path, info.Mode().Perm(), path, cube.ErrInvalid)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user %d, who could change it: remove it and start the server again for a new key, or: chown %d %s: %w",
+			path, st.Uid, os.Geteuid(), path, cube.ErrInvalid)
+	}
+	return nil
 }
 
 // Equal compares secrets in a time that does not tell where they differ.
