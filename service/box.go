@@ -28,6 +28,10 @@ type box struct {
 	doomed bool
 	gone   bool // it has ended
 	timer  *time.Timer
+	// retryAt is before when a timeout that failed is not tried again.
+	retryAt time.Time
+	// pardoned is closed when a kill has failed; nil while none is at work.
+	pardoned chan struct{}
 	// Traffic, for ClockIdle: streams that are open, and when the last one was.
 	streams int
 	last    time.Time

@@ -8,9 +8,9 @@ import (
 	cube "cubesandbox"
 )
 
-// pauseRetry is how long a sandbox whose time is over, and which could not be
-// paused, is let be before that is tried again.
-const pauseRetry = 30 * time.Second
+// retryAfter is how long a sandbox whose time is over, and which could not be paused
+// or killed, is let be before that is tried again.
+const retryAfter = 30 * time.Second
 
 func checkTimeout(d time.Duration) error {
 	if d <= 0 && d != cube.NeverTimeout {
@@ -36,10 +36,13 @@ func (s *Service) arm(b *box) {
 		b.timer = nil
 	}
 	end := b.end()
+	if end.Before(b.retryAt) && !end.IsZero() {
+		end = b.retryAt
+	}
 	if end.IsZero() || b.rec.Phase != cube.PhaseRunning || b.gone || s.ctx.Err() != nil {
 		return
 	}
-	b.timer = time.AfterFunc(time.Until(end), func() { s.wg.Go(func() { s.expire(b) }) })
+	b.timer = time.AfterFunc(time.Until(end), func() { s.spawn(func() { s.expire(b) }) })
 }
 
 func (b *box) disarm() {
@@ -60,25 +63,24 @@ func (s *Service) expire(b *box) {
 	if err != nil {
 		return
 	}
-	end := b.record().EndAt
-	if b.rec.Phase != cube.PhaseRunning || end.IsZero() || time.Now().Before(end) {
-		s.arm(b)
-		b.leave()
-		return
-	}
-	if b.rec.OnTimeout != cube.OnTimeoutPause {
-		b.leave()
-		s.log.Info("time is over", "sandbox", b.id)
-		s.end(context.WithoutCancel(s.ctx), b.id, cube.DeathTimeout, "")
-		return
-	}
 	defer b.leave()
-	s.log.Info("time is over, pausing", "sandbox", b.id)
-	if err := s.pause(context.WithoutCancel(s.ctx), b); err != nil {
-		s.log.Error("a sandbox whose time is over could not be paused; it is tried again", "sandbox", b.id, "after", pauseRetry, "error", err)
-		b.mu.Lock()
-		b.timer = time.AfterFunc(pauseRetry, func() { s.wg.Go(func() { s.expire(b) }) })
-		b.mu.Unlock()
+	end, now := b.record().EndAt, time.Now()
+	if b.rec.Phase != cube.PhaseRunning || end.IsZero() || now.Before(end) || now.Before(b.retryAt) {
+		s.arm(b)
+		return
+	}
+	// What fails now is tried again then.
+	b.retry(now.Add(retryAfter))
+	ctx := context.WithoutCancel(s.ctx)
+	if b.rec.OnTimeout == cube.OnTimeoutPause {
+		s.log.Info("time is over, pausing", "sandbox", b.id)
+		err = s.pause(ctx, b)
+	} else if b.condemn() { // with the turn: nobody gets more time in between
+		s.log.Info("time is over", "sandbox", b.id)
+		err = s.execute(ctx, b, cube.DeathTimeout, "")
+	}
+	if err != nil {
+		s.log.Error("a sandbox whose time is over could not be ended or paused; it is tried again", "sandbox", b.id, "after", retryAfter, "error", err)
 	}
 }
 
@@ -128,8 +130,17 @@ func (s *Service) retime(ctx context.Context, b *box, change func(*cube.Record))
 	if err := s.put(ctx, b, change); err != nil {
 		return err
 	}
+	b.retry(time.Time{})
 	s.arm(b)
 	return nil
+}
+
+// retry notes before when a timeout that failed is not tried again. The caller has
+// the turn.
+func (b *box) retry(at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.retryAt = at
 }
 
 // Touch implements cube.Service.

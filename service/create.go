@@ -37,6 +37,7 @@ func (s *Service) Create(ctx context.Context, n cube.NewSandbox) (cube.Record, e
 	}
 	if err := s.write(ctx, r); err != nil {
 		release()
+		s.drop(ctx, r.ID) // a context that ends does not say what has become of it
 		return cube.Record{}, err
 	}
 	made, err := s.engineCreate(ctx, cube.CreateSpec{ID: r.ID, Identity: r.Identity, Image: src.image})
@@ -45,12 +46,12 @@ func (s *Service) Create(ctx context.Context, n cube.NewSandbox) (cube.Record, e
 		s.drop(ctx, r.ID)
 		return cube.Record{}, fmt.Errorf("create a sandbox of %s: %w", n.Template, err)
 	}
-	s.appear(ctx, r, made.Generation)
-	if ctx.Err() != nil { // nobody will ever hear of it
-		s.end(context.WithoutCancel(ctx), r.ID, cube.DeathKilled, "whoever asked for it went away")
-		return cube.Record{}, ctx.Err()
+	rs, err := s.appear(ctx, []cube.Record{r}, []cube.Sandbox{made})
+	if err != nil {
+		release()
+		return cube.Record{}, fmt.Errorf("create a sandbox of %s: %w", n.Template, err)
 	}
-	return s.Get(ctx, r.ID)
+	return rs[0], nil
 }
 
 func (s *Service) engineCreate(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox, error) {
@@ -94,23 +95,6 @@ func merged(below, over map[string]string) map[string]string {
 	return m
 }
 
-// appear makes a sandbox that the engine has made one that can be found. Its time
-// begins now.
-func (s *Service) appear(ctx context.Context, r cube.Record, gen cube.Generation) *box {
-	b := newBox(r)
-	b.enter()
-	defer b.leave()
-	s.mu.Lock()
-	s.boxes[r.ID], s.order = b, nil
-	s.mu.Unlock()
-	s.settle(ctx, b, func(r *cube.Record) {
-		r.Phase, r.Generation = cube.PhaseRunning, gen
-		r.EndAt = endFrom(time.Now(), r.Timeout)
-	})
-	s.arm(b)
-	return b
-}
-
 // drop forgets a sandbox that was never there.
 func (s *Service) drop(ctx context.Context, id cube.SandboxID) {
 	if err := s.store.DeleteSandbox(context.WithoutCancel(ctx), id); err != nil {
@@ -140,23 +124,24 @@ func (s *Service) Clone(ctx context.Context, id cube.SandboxID, c cube.Cloning) 
 	rs := clones(b.rec, c)
 	if err := s.write(ctx, rs...); err != nil {
 		release()
-		return nil, err
-	}
-	made, err := s.engineClone(ctx, id, rs, c.Concurrency)
-	if err == nil && ctx.Err() != nil { // nobody will ever hear of them
-		err = ctx.Err()
-		for _, r := range rs {
-			s.bury(context.WithoutCancel(ctx), r.ID)
-		}
-	}
-	if err != nil {
-		release()
 		for _, r := range rs {
 			s.drop(ctx, r.ID)
 		}
-		return nil, s.orDead(ctx, b, fmt.Errorf("clone %s: %w", id, err))
+		return nil, err
 	}
-	return s.appearAll(ctx, rs, made), nil
+	made, err := s.engineClone(ctx, id, rs, c.Concurrency)
+	if err == nil {
+		if rs, err = s.appear(ctx, rs, made); err != nil {
+			release()
+			return nil, fmt.Errorf("clone %s: %w", id, err)
+		}
+		return rs, nil
+	}
+	release()
+	for _, r := range rs {
+		s.drop(ctx, r.ID)
+	}
+	return nil, s.orDead(ctx, b, fmt.Errorf("clone %s: %w", id, err))
 }
 
 func (s *Service) engineClone(ctx context.Context, id cube.SandboxID, rs []cube.Record, limit int) ([]cube.Sandbox, error) {
@@ -192,15 +177,25 @@ func clones(src cube.Record, c cube.Cloning) []cube.Record {
 	return rs
 }
 
-// appearAll makes all of them sandboxes at once: a crash finds all or none.
-func (s *Service) appearAll(ctx context.Context, rs []cube.Record, made []cube.Sandbox) []cube.Record {
+// appear makes what the engine has made sandboxes that can be found, all at once: a
+// crash finds all or none. Their time begins now. Where that cannot be recorded, or
+// nobody will ever hear of them, they are ended, and there are none.
+func (s *Service) appear(ctx context.Context, rs []cube.Record, made []cube.Sandbox) ([]cube.Record, error) {
 	now := time.Now()
 	for i := range rs {
 		rs[i].Phase, rs[i].Generation, rs[i].ChangedAt = cube.PhaseRunning, made[i].Generation, now
 		rs[i].EndAt = endFrom(now, rs[i].Timeout)
 	}
-	if err := s.write(context.WithoutCancel(ctx), rs...); err != nil {
-		s.log.Error("records of clones could not be written", "sandbox", rs[0].Parent, "error", err)
+	err := ctx.Err()
+	if err == nil {
+		err = s.write(context.WithoutCancel(ctx), rs...)
+	}
+	if err != nil {
+		for _, r := range rs {
+			s.bury(context.WithoutCancel(ctx), r.ID)
+			s.drop(ctx, r.ID)
+		}
+		return nil, err
 	}
 	for _, r := range rs {
 		b := newBox(r)
@@ -210,6 +205,8 @@ func (s *Service) appearAll(ctx context.Context, rs []cube.Record, made []cube.S
 		s.mu.Unlock()
 		s.arm(b)
 		b.leave()
+		// It may have died before it could be found.
+		s.spawn(func() { s.died(r.ID) })
 	}
-	return rs
+	return rs, nil
 }

@@ -29,7 +29,7 @@ func (s *Service) follow(events <-chan cube.Event) {
 func (s *Service) heard(ev cube.Event) {
 	switch ev.Kind {
 	case cube.EventDied:
-		s.wg.Go(func() { s.died(ev.Sandbox) })
+		s.spawn(func() { s.died(ev.Sandbox) })
 	case cube.EventOOM, cube.EventInitDied:
 		s.log.Warn("inside a sandbox", "sandbox", ev.Sandbox, "event", ev.Kind, "detail", ev.Detail)
 	}
@@ -43,7 +43,7 @@ func (s *Service) lookForDead() {
 	}
 	for _, sb := range all {
 		if sb.State == cube.StateDead {
-			s.wg.Go(func() { s.died(sb.ID) })
+			s.spawn(func() { s.died(sb.ID) })
 		}
 	}
 }

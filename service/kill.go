@@ -23,16 +23,20 @@ func (s *Service) end(ctx context.Context, id cube.SandboxID, reason cube.DeathR
 		return err
 	}
 	if !b.condemn() {
-		select {
-		case <-b.over:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		_, err := s.find(id)
-		return err
+		return s.awaitKill(ctx, b)
 	}
 	done := make(chan error, 1)
-	s.wg.Go(func() { done <- s.execute(context.WithoutCancel(ctx), b, reason, detail) })
+	kill := func() {
+		wait := timing.Phase(ctx, "wait")
+		b.enter()
+		wait()
+		defer b.leave()
+		done <- s.execute(context.WithoutCancel(ctx), b, reason, detail)
+	}
+	if !s.spawn(kill) {
+		b.pardon()
+		return fmt.Errorf("kill %s: the server is stopping: %w", id, cube.ErrUnavailable)
+	}
 	select {
 	case err := <-done:
 		return err
@@ -48,9 +52,25 @@ func (b *box) condemn() bool {
 	if b.doomed || b.gone {
 		return false
 	}
-	b.doomed = true
+	b.doomed, b.pardoned = true, make(chan struct{})
 	close(b.doom)
 	return true
+}
+
+// awaitKill waits for a kill that is at work.
+func (s *Service) awaitKill(ctx context.Context, b *box) error {
+	b.mu.Lock()
+	pardoned := b.pardoned
+	b.mu.Unlock()
+	select {
+	case <-b.over:
+	case <-pardoned:
+		return fmt.Errorf("kill %s: another kill that was at work has failed; try again: %w", b.id, cube.ErrUnavailable)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	_, err := s.find(b.id)
+	return err
 }
 
 // pardon takes a condemnation back after a kill that failed.
@@ -59,14 +79,11 @@ func (b *box) pardon() {
 	defer b.mu.Unlock()
 	b.doomed = false
 	b.doom = make(chan struct{})
+	close(b.pardoned)
 }
 
-// execute ends a condemned sandbox, when the verb at work has ended.
+// execute ends a condemned sandbox. The caller has the turn.
 func (s *Service) execute(ctx context.Context, b *box, reason cube.DeathReason, detail string) error {
-	wait := timing.Phase(ctx, "wait")
-	b.enter()
-	wait()
-	defer b.leave()
 	b.mu.Lock()
 	gone := b.gone
 	b.mu.Unlock()
@@ -86,6 +103,8 @@ func (s *Service) execute(ctx context.Context, b *box, reason cube.DeathReason, 
 		}
 		s.settle(ctx, b, func(r *cube.Record) { r.Phase = phase })
 		b.pardon()
+		b.retry(time.Now().Add(retryAfter))
+		s.arm(b) // its time may have been over meanwhile
 		return fmt.Errorf("kill %s: %w", b.id, err)
 	}
 	s.finish(ctx, b, ran, cube.Death{Reason: reason, Detail: detail, At: time.Now()})
@@ -110,6 +129,7 @@ func (s *Service) bury(ctx context.Context, id cube.SandboxID) {
 // finish takes a sandbox out of what can be found, and keeps why. The engine has
 // no process of it any more. The caller has the turn.
 func (s *Service) finish(ctx context.Context, b *box, ran bool, why cube.Death) {
+	b.condemn() // from here on nobody sees it
 	image := b.rec.Image
 	s.settle(ctx, b, func(r *cube.Record) { *r = epitaph(*r, why) })
 	b.disarm()
@@ -127,10 +147,6 @@ func (s *Service) finish(ctx context.Context, b *box, ran bool, why cube.Death) 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.gone = true
-	if !b.doomed {
-		b.doomed = true
-		close(b.doom)
-	}
 	close(b.over)
 }
 

@@ -9,6 +9,8 @@ import (
 // refreshPools tells the engine which templates are worth keeping ready: those
 // that have a name.
 func (s *Service) refreshPools() {
+	s.filling.Lock()
+	defer s.filling.Unlock()
 	names, err := s.names.Names()
 	if err != nil {
 		s.log.Warn("the names of templates cannot be read", "error", err)
@@ -22,14 +24,12 @@ func (s *Service) refreshPools() {
 		}
 		want[id] = s.conf.Restored
 	}
-	s.mu.Lock()
-	same := s.pooled != nil && maps.Equal(want, s.pooled)
-	s.pooled = want
-	s.mu.Unlock()
-	if same {
+	if s.pooled != nil && maps.Equal(want, s.pooled) {
 		return
 	}
 	if err := s.engine.SetPools(s.ctx, cube.Pools{Booted: s.conf.Booted, Restored: want}); err != nil {
 		s.log.Warn("pools could not be set", "error", err)
+		return
 	}
+	s.pooled = want
 }

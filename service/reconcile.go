@@ -120,10 +120,10 @@ func (s *Service) adoptEnd(ctx context.Context, r cube.Record, why cube.Death) e
 	return nil
 }
 
+// enlist makes it one that can be found. Its timer is set when all is together: what
+// is overdue must not act on half of it.
 func (s *Service) enlist(r cube.Record) {
-	b := newBox(r)
-	s.boxes[r.ID], s.order = b, nil
-	s.arm(b)
+	s.boxes[r.ID], s.order = newBox(r), nil
 }
 
 // adoptSnapshots does the same for snapshots.

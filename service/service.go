@@ -72,13 +72,16 @@ type Service struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // whatever runs by itself
+	// closing is held while something is added to wg, and while ctx is ended.
+	closing sync.Mutex
+	filling sync.Mutex           // guards the next, and is held while the pools are told
+	pooled  map[cube.ImageID]int // what the pools were last told
 
 	mu        sync.RWMutex // guards the following
 	boxes     map[cube.SandboxID]*box
 	order     []*box // the same, by start; replaced, never changed
 	ended     map[cube.SandboxID]cube.Record
 	snapshots map[cube.ImageID]cube.Snapshot
-	pooled    map[cube.ImageID]int // what the pools were last told
 }
 
 var _ cube.Service = (*Service)(nil)
@@ -107,14 +110,32 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, fmt.Errorf("bring records and reality together: %w", err)
 	}
 	s.refreshPools()
-	s.wg.Go(func() { s.follow(events) })
-	s.wg.Go(s.upkeep)
+	s.spawn(func() { s.follow(events) })
+	s.spawn(s.upkeep)
+	for _, b := range s.all() {
+		b.enter()
+		s.arm(b)
+		b.leave()
+	}
 	return s, nil
+}
+
+// spawn runs f by itself, unless the service is being closed, which waits for it.
+func (s *Service) spawn(f func()) bool {
+	s.closing.Lock()
+	defer s.closing.Unlock()
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.wg.Go(f)
+	return true
 }
 
 // Close stops serving and waits for verbs under way. Sandboxes run on.
 func (s *Service) Close() error {
+	s.closing.Lock()
 	s.cancel()
+	s.closing.Unlock()
 	for _, b := range s.all() {
 		b.enter()
 		b.disarm()
