@@ -15,6 +15,7 @@ import (
 	"cubesandbox/bench"
 	"cubesandbox/demo"
 	"cubesandbox/e2e/leak"
+	servestate "cubesandbox/internal/serve"
 	"cubesandbox/probe"
 )
 
@@ -23,8 +24,8 @@ import (
 func cubeCommand(t *testing.T, dir, runDir string, out any, args ...string) (status int, stderr string) {
 	t.Helper()
 	o := l.Options()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(o.BinDir, "cube"), append(args, "--json",
-		"--state-dir", filepath.Join(dir, "state"), "--run-dir", runDir, "--bin-dir", o.BinDir, "--cache-dir", o.CacheDir)...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(o.BinDir, "cube"), append([]string{"--json",
+		"--state-dir", filepath.Join(dir, "state"), "--run-dir", runDir, "--bin-dir", o.BinDir, "--cache-dir", o.CacheDir}, args...)...)
 	cmd.Dir = ".." // the templates are there
 	var stdout, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &said
@@ -69,9 +70,10 @@ func TestTheCommandLineDoesItsWorkAndDownLeavesNothing(t *testing.T) {
 	if status, stderr := cubeCommand(t, dir, runDir, nil, "template", "rm", "nope"); status != 4 {
 		t.Errorf("template rm of one that is not there: got status %d, want 4: %s", status, stderr)
 	}
+	serveAndUse(t, dir, runDir)
 	for _, want := range []bool{true, false} {
-		var ended struct{ Ran bool }
-		if status, stderr := cubeCommand(t, dir, runDir, &ended, "down"); status != 0 || ended.Ran != want {
+		var ended struct{ Ran, Server bool }
+		if status, stderr := cubeCommand(t, dir, runDir, &ended, "down"); status != 0 || ended.Ran != want || ended.Server != want {
 			t.Errorf("down: got status %d and %+v, want ran %t: %s", status, ended, want, stderr)
 		}
 	}
@@ -81,5 +83,29 @@ func TestTheCommandLineDoesItsWorkAndDownLeavesNothing(t *testing.T) {
 				t.Errorf("left behind: %s", line)
 			}
 		}
+	}
+}
+
+// serveAndUse starts the server in the background, which it does once, and runs a
+// program in a sandbox of it.
+func serveAndUse(t *testing.T, dir, runDir string) {
+	t.Helper()
+	var first, second servestate.State
+	for _, state := range []*servestate.State{&first, &second} {
+		if status, stderr := cubeCommand(t, dir, runDir, state, "serve", "-d=true", "--listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0"); status != 0 {
+			t.Fatalf("serve: got status %d: %s", status, stderr)
+		}
+	}
+	if first.PID == 0 || first.PID != second.PID {
+		t.Errorf("the second serve -d gave process %d, want that of the first, %d", second.PID, first.PID)
+	}
+	var made struct {
+		ID string `json:"sandboxID"`
+	}
+	if status, stderr := cubeCommand(t, dir, runDir, &made, "sandbox", "create"); status != 0 || made.ID == "" {
+		t.Fatalf("sandbox create: got status %d and %+v: %s", status, made, stderr)
+	}
+	if status, stderr := cubeCommand(t, dir, runDir, nil, "sandbox", "exec", made.ID[:8], "--", "/bin/sh", "-c", "exit 7"); status != 7 {
+		t.Errorf("sandbox exec: got status %d, want 7: %s", status, stderr)
 	}
 }

@@ -55,6 +55,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	root.CompletionOptions.DisableDefaultCmd = true
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.absolute() }
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "write the result as JSON")
 	f.BoolVar(&a.debug, "debug", false, "log what the engine does and what the server answers, to stderr")
@@ -69,6 +70,19 @@ func (a *app) root() *cobra.Command {
 		&cobra.Command{Use: "exit-status", Short: "What each exit status means", Long: statusTable()})
 	wrongArgs(root)
 	return root
+}
+
+// absolute makes the directories those that they are from here: what we start may be
+// elsewhere.
+func (a *app) absolute() error {
+	for _, dir := range []*string{&a.where.StateDir, &a.where.RunDir, &a.where.BinDir, &a.where.CacheDir} {
+		abs, err := filepath.Abs(*dir)
+		if err != nil {
+			return err
+		}
+		*dir = abs
+	}
+	return nil
 }
 
 // help is what a command does that only has others below it.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -156,7 +157,10 @@ func (a *app) spawnServer(ctx context.Context, exe string) (serve.State, error) 
 		return serve.State{}, err
 	}
 	defer logFile.Close()
-	cmd := exec.Command(exe, attached(os.Args[1:])...)
+	// The last of a flag counts. It runs in another directory than we do.
+	args := append(slices.Clone(os.Args[1:]), "--detach=false",
+		"--state-dir", a.where.StateDir, "--run-dir", a.where.RunDir, "--bin-dir", a.where.BinDir, "--cache-dir", a.where.CacheDir)
+	cmd := exec.Command(exe, args...)
 	cmd.Stderr, cmd.Dir = logFile, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -172,6 +176,9 @@ func (a *app) spawnServer(ctx context.Context, exe string) (serve.State, error) 
 		}
 		select {
 		case err := <-ended:
+			if s, ok, rerr := serve.Running(a.where.RunDir); rerr == nil && ok {
+				return s, nil // somebody else was quicker
+			}
 			return serve.State{}, fmt.Errorf("the server ended at once (%v): %s", err, lastLines(logPath))
 		case <-ctx.Done():
 			cmd.Process.Signal(syscall.SIGTERM)
@@ -179,17 +186,6 @@ func (a *app) spawnServer(ctx context.Context, exe string) (serve.State, error) 
 		case <-tick.C:
 		}
 	}
-}
-
-// attached is a command line without what puts it into the background.
-func attached(args []string) []string {
-	var out []string
-	for _, arg := range args {
-		if arg != "-d" && arg != "--detach" && arg != "--detach=true" {
-			out = append(out, arg)
-		}
-	}
-	return out
 }
 
 // lastLines are the end of a log, for an error.

@@ -7,40 +7,32 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// ticksPerSecond is USER_HZ, which is 100 on every architecture that we build for.
-const ticksPerSecond = 100
-
-// processStart is when a process began, from proc(5): field 22 of stat, in ticks
-// since boot.
-func processStart(pid int) (time.Time, error) {
+// startTicks is when a process began, in ticks since boot: field 22 of its stat
+// (proc(5)).
+func startTicks(pid int) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return time.Time{}, err
+		return 0, err
 	}
 	// The name, in parentheses, may contain anything.
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(f) < 20 {
-		return time.Time{}, fmt.Errorf("/proc/%d/stat: %d fields", pid, len(f))
+		return 0, fmt.Errorf("/proc/%d/stat: %d fields", pid, len(f))
 	}
-	ticks, err := strconv.ParseInt(f[19], 10, 64)
+	return strconv.ParseInt(f[19], 10, 64)
+}
+
+// bootID names this run of the machine; empty where the kernel does not say.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return time.Time{}, err
+		return ""
 	}
-	up, err := os.ReadFile("/proc/uptime")
-	if err != nil {
-		return time.Time{}, err
-	}
-	seconds, err := strconv.ParseFloat(strings.Fields(string(up))[0], 64)
-	if err != nil {
-		return time.Time{}, err
-	}
-	age := time.Duration(seconds*float64(time.Second)) - time.Duration(ticks)*time.Second/ticksPerSecond
-	return time.Now().Add(-age), nil
+	return strings.TrimSpace(string(b))
 }
 
 // Stop asks the server of a run directory to stop, and waits until it has. It
@@ -55,6 +47,9 @@ func Stop(ctx context.Context, runDir string) (ran bool, err error) {
 		return false, nil // it has just ended
 	}
 	defer unix.Close(fd)
+	if !s.lives() { // the number may have gone to another in between
+		return false, nil
+	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil {
 		return false, fmt.Errorf("stop the server, process %d: %w", s.PID, err)
 	}

@@ -130,6 +130,11 @@ func (o Options) front(ctx context.Context, svc *service.Service, ready func(Sta
 		PID: os.Getpid(), Version: o.Version, API: apiLn.Addr().String(), Data: dataLn.Addr().String(),
 		Domain: o.Domain, StateDir: o.StateDir, CA: authority.Path(), Auth: !o.NoAuth, StartedAt: time.Now().UTC(),
 	}
+	if state.Ticks, err = startTicks(state.PID); err != nil {
+		return err
+	}
+	state.Boot = bootID()
+	defer state.remove(o.RunDir)
 	f, err := o.fronts(svc, key, authority)
 	if err != nil {
 		return err

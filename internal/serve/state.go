@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 )
 
@@ -22,6 +21,10 @@ type State struct {
 	CA        string    `json:"ca"` // path of the certificate
 	Auth      bool      `json:"auth"`
 	StartedAt time.Time `json:"startedAt"`
+	// Ticks and Boot make sure that the process is this one and no other that has its
+	// number: when it began, in ticks since boot, and which boot that was.
+	Ticks int64  `json:"ticks"`
+	Boot  string `json:"boot"`
 }
 
 const stateName = "serve.json"
@@ -54,12 +57,15 @@ func Running(runDir string) (s State, ok bool, err error) {
 	return s, s.PID > 0 && s.lives(), nil
 }
 
-// lives reports whether the process is there, and is the one that wrote: it is
-// younger than its file by nothing.
+// lives reports whether the process is there, and is the one that wrote.
 func (s State) lives() bool {
-	if err := syscall.Kill(s.PID, 0); err != nil && !errors.Is(err, syscall.EPERM) {
-		return false
+	ticks, err := startTicks(s.PID)
+	return err == nil && ticks == s.Ticks && bootID() == s.Boot
+}
+
+// remove takes the file of a server that stops away, unless another has written one.
+func (s State) remove(runDir string) {
+	if now, _, err := Running(runDir); err == nil && now.PID == s.PID && now.Ticks == s.Ticks {
+		os.Remove(filepath.Join(runDir, stateName))
 	}
-	started, err := processStart(s.PID)
-	return err == nil && !started.After(s.StartedAt.Add(time.Second))
 }
