@@ -71,10 +71,14 @@ clients: machine ## the clients of others that tests run
 
 boxes: build template clients
 	@echo "==> tests with sandboxes"
-	@CGO_ENABLED=0 $(GOTEST) boxes -p 1 -timeout 15m $(BOXES)
+	@CGO_ENABLED=0 $(GOTEST) boxes -p 1 -timeout 15m ./gvisor/... ./e2e ./e2e/contract ./e2e/leak
+	@echo "==> tests with servers"
+	@CGO_ENABLED=0 $(GOTEST) servers -p 2 -timeout 15m ./e2e/service ./e2e/clients
 
 check: test ## make test and every short form; what CI runs
 	@mkdir -p .cache/results
+	@echo "==> 16 clients fire at one sandbox, 300 rounds"
+	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) race -count=1 -timeout 15m -run TestManyFireAtOneSandbox ./e2e/service
 	@echo "==> demo"
 	@bin/cube demo --json >.cache/results/demo.json
 	@echo "==> probe of the engine, 3 rounds"
