@@ -1,7 +1,8 @@
 // Package ca is the certificate authority of an installation, for the TLS side of
 // its data plane: made at the first start, on this machine only. Its key never
 // leaves the state directory, and it can vouch for the sandbox domain, localhost and
-// loopback addresses alone (name constraints, RFC 5280 4.2.1.10).
+// loopback addresses alone (name constraints, RFC 5280 4.2.1.10): whoever trusts it
+// trusts it for nothing else.
 package ca
 
 import (
@@ -12,19 +13,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
-
-	cube "cubesandbox"
 )
 
 const (
@@ -44,75 +40,63 @@ type CA struct {
 	cert       *x509.Certificate
 	key        crypto.Signer
 	leafKey    *ecdsa.PrivateKey // one for all leaves: they are one server's
-
-	mu     sync.Mutex // guards leaves
-	leaves map[string]*tls.Certificate
+	leaves     leaves
+	now        func() time.Time
 }
 
 // Open opens the authority of a state directory, or makes it. host is the sandbox
 // domain without a port.
-func Open(stateDir, host string) (*CA, error) {
+func Open(stateDir, host string) (*CA, error) { return open(stateDir, host, time.Now) }
+
+func open(stateDir, host string, now func() time.Time) (*CA, error) {
 	dir := filepath.Join(stateDir, "ca")
-	c := &CA{path: filepath.Join(dir, "ca.pem"), host: strings.ToLower(host), leaves: map[string]*tls.Certificate{}}
+	c := &CA{path: filepath.Join(dir, "ca.pem"), host: strings.ToLower(strings.TrimSuffix(host, ".")), now: now}
 	err := c.load(filepath.Join(dir, "ca.key"))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = c.make(dir)
 	}
+	if err == nil {
+		c.leafKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("certificate authority: %w", err)
 	}
-	c.leafKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	return c, err
+	return c, nil
 }
 
-// load reads both files. The key is written last: a certificate without one is
-// what a start that was cut short left, and fs.ErrNotExist.
-func (c *CA) load(keyPath string) error {
-	keyPEM, err := os.ReadFile(keyPath)
-	if err != nil {
-		return err
-	}
-	certPEM, err := os.ReadFile(c.path)
-	if err != nil {
-		return fmt.Errorf("%w; remove %s too, and a new authority is made", hide(err), keyPath)
-	}
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		return fmt.Errorf("%s and %s do not fit: %w; remove both, and a new authority is made", c.path, keyPath, err)
-	}
-	c.cert, c.key = pair.Leaf, pair.PrivateKey.(crypto.Signer)
-	for _, name := range []string{c.host} {
-		if !vouches(c.cert, name) {
-			return fmt.Errorf("%s is not for the domain %s: remove it and %s, and a new authority is made: %w", c.path, c.host, keyPath, cube.ErrInvalid)
-		}
-	}
-	return nil
-}
+// Path is where its certificate is, for clients.
+func (c *CA) Path() string { return c.path }
 
-// hide makes an error no fs.ErrNotExist.
-func hide(err error) error { return fmt.Errorf("%v", err) }
-
-func vouches(cert *x509.Certificate, name string) bool {
-	for _, d := range cert.PermittedDNSDomains {
-		if name == d || strings.HasSuffix(name, "."+d) {
-			return true
-		}
+// TLSConfig is that of a server whose certificates this authority makes as they
+// are asked for: clients on OpenSSL and Node refuse wildcards like *.localhost.
+func (c *CA) TLSConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return c.leaf(h.ServerName) },
 	}
-	return net.ParseIP(name) != nil
 }
 
 func (c *CA) make(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	now := time.Now()
+	t := c.template()
+	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	if c.cert, err = x509.ParseCertificate(der); err != nil {
+		return err
+	}
+	c.key = key
+	return store(dir, der, key)
+}
+
+func (c *CA) template() *x509.Certificate {
 	t := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: "Cube local CA", Organization: []string{"Cube"}},
-		NotBefore: now.Add(-backdate), NotAfter: now.Add(caLife),
+		NotBefore: c.now().Add(-backdate), NotAfter: c.now().Add(caLife),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		KeyUsage:                    x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		PermittedDNSDomainsCritical: true, PermittedDNSDomains: []string{"localhost"},
@@ -124,22 +108,7 @@ func (c *CA) make(dir string) error {
 	if c.host != "localhost" && net.ParseIP(c.host) == nil {
 		t.PermittedDNSDomains = append(t.PermittedDNSDomains, c.host)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
-	if err != nil {
-		return err
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return err
-	}
-	if c.cert, err = x509.ParseCertificate(der); err != nil {
-		return err
-	}
-	c.key = key
-	if err := write(c.path, "CERTIFICATE", der, 0o644); err != nil {
-		return err
-	}
-	return write(filepath.Join(dir, "ca.key"), "PRIVATE KEY", pkcs8, 0o600)
+	return t
 }
 
 func serial() *big.Int {
@@ -149,20 +118,3 @@ func serial() *big.Int {
 	}
 	return n
 }
-
-// write makes a PEM file that is whole or not there.
-func write(path, kind string, der []byte, mode os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	err = pem.Encode(f, &pem.Block{Type: kind, Bytes: der})
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}
-
-// Path is where its certificate is, for clients.
-func (c *CA) Path() string { return c.path }

@@ -13,15 +13,6 @@ import (
 	cube "cubesandbox"
 )
 
-// TLSConfig is that of a server whose certificates this authority makes as they
-// are asked for: clients on OpenSSL and Node refuse wildcards like *.localhost.
-func (c *CA) TLSConfig() *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
-		GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return c.leaf(h.ServerName) },
-	}
-}
-
 // leaf returns a certificate for a name; "" stands for localhost.
 func (c *CA) leaf(name string) (*tls.Certificate, error) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
@@ -31,21 +22,23 @@ func (c *CA) leaf(name string) (*tls.Certificate, error) {
 	if !c.serves(name) {
 		return nil, fmt.Errorf("no certificate for %.100q: want localhost, %s or one label before it: %w", name, c.host, cube.ErrInvalid)
 	}
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if l, ok := c.leaves[name]; ok && now.Before(l.Leaf.NotAfter.Add(-renewBefore)) {
+	now := c.now()
+	if l, ok := c.leaves.get(name); ok && fresh(l, now) {
 		return l, nil
 	}
-	if len(c.leaves) >= mostLeaves {
-		clear(c.leaves) // cheaper than to keep order: making one takes 50 µs
-	}
+	// Two that ask at the same time both make one; either will do.
 	l, err := c.sign(name, now)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("certificate for %s: %w", name, err)
 	}
-	c.leaves[name] = l
+	c.leaves.put(name, l)
 	return l, nil
+}
+
+// fresh reports whether a leaf can be handed out: not shortly before its end, nor when
+// the clock has been set back to before it began.
+func fresh(l *tls.Certificate, now time.Time) bool {
+	return now.After(l.Leaf.NotBefore) && now.Before(l.Leaf.NotAfter.Add(-renewBefore))
 }
 
 // serves reports whether name is ours: strangers choose it.
@@ -80,7 +73,7 @@ func isLabel(s string) bool {
 func (c *CA) sign(name string, now time.Time) (*tls.Certificate, error) {
 	t := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{Organization: []string{"Cube"}},
-		NotBefore: now.Add(-backdate), NotAfter: now.Add(leafLife),
+		NotBefore: now.Add(-backdate), NotAfter: earlier(now.Add(leafLife), c.cert.NotAfter),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	if ip := net.ParseIP(name); ip != nil {
@@ -100,4 +93,11 @@ func (c *CA) sign(name string, now time.Time) (*tls.Certificate, error) {
 		return nil, err
 	}
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: c.leafKey, Leaf: leaf}, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
