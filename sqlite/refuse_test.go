@@ -19,7 +19,7 @@ func filled(t *testing.T) (path string, content []byte) {
 		t.Fatal(err)
 	}
 	for range 100 {
-		if err := s.PutSandboxes(t.Context(), full1(cube.NewSandboxID())); err != nil {
+		if err := s.PutSandboxes(t.Context(), complete(cube.NewSandboxID())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -86,7 +86,7 @@ func TestAnEmptyFileIsANewDatabase(t *testing.T) {
 
 func TestARecordThatCannotBeReadIsCorruptAndNamed(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "db"))
-	r := full1(cube.NewSandboxID())
+	r := complete(cube.NewSandboxID())
 	if err := s.PutSandboxes(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,9 @@ func TestARecordThatCannotBeReadIsCorruptAndNamed(t *testing.T) {
 	}
 	_, one := s.Sandbox(t.Context(), r.ID)
 	_, all := s.Sandboxes(t.Context())
-	if !errors.Is(one, cube.ErrCorrupt) || !errors.Is(all, cube.ErrCorrupt) {
-		t.Errorf("got %v and %v, want corrupt", one, all)
+	for _, err := range []error{one, all} {
+		if !errors.Is(err, cube.ErrCorrupt) || !strings.Contains(err.Error(), string(r.ID)) {
+			t.Errorf("got %v, want that %s is corrupt", err, r.ID)
+		}
 	}
 }

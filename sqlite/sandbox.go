@@ -62,7 +62,10 @@ func scanSandbox(scan func(...any) error) (r cube.Record, err error) {
 	if who.Env, err = mapOf(env); err == nil {
 		r.Metadata, err = mapOf(metadata)
 	}
-	return r, err
+	if err != nil {
+		return r, fmt.Errorf("sandbox %s: %w", r.ID, err)
+	}
+	return r, nil
 }
 
 // PutSandboxes implements cube.Store.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"fmt"
 	"slices"
 
 	cube "cubesandbox"
@@ -32,8 +33,10 @@ func scanSnapshot(scan func(...any) error) (s cube.Snapshot, err error) {
 		return cube.Snapshot{}, err
 	}
 	s.CreatedAt = moment(createdAt)
-	s.Env, err = mapOf(env)
-	return s, err
+	if s.Env, err = mapOf(env); err != nil {
+		return s, fmt.Errorf("snapshot %s: %w", s.ID, err)
+	}
+	return s, nil
 }
 
 // PutSnapshot implements cube.Store.

@@ -17,7 +17,7 @@ func TestAPutTakesLessThanAMillisecondAndAListOfTenThousandLessThanAHundred(t *t
 	s := open(t, filepath.Join(t.TempDir(), "db"))
 	took := make([]time.Duration, 1000)
 	for i := range took {
-		r := full1(cube.NewSandboxID())
+		r := complete(cube.NewSandboxID())
 		begin := time.Now()
 		if err := s.PutSandboxes(t.Context(), r); err != nil {
 			t.Fatal(err)
@@ -30,7 +30,7 @@ func TestAPutTakesLessThanAMillisecondAndAListOfTenThousandLessThanAHundred(t *t
 	}
 	many := make([]cube.Record, 9000)
 	for i := range many {
-		many[i] = full1(cube.NewSandboxID())
+		many[i] = complete(cube.NewSandboxID())
 	}
 	if err := s.PutSandboxes(t.Context(), many...); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func BenchmarkPutSandbox(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	r := full1(cube.NewSandboxID())
+	r := complete(cube.NewSandboxID())
 	for b.Loop() {
 		if err := s.PutSandboxes(b.Context(), r); err != nil {
 			b.Fatal(err)
@@ -82,7 +82,7 @@ func BenchmarkOpenAndList(b *testing.B) {
 			path := filepath.Join(b.TempDir(), "db")
 			many := make([]cube.Record, n)
 			for i := range many {
-				many[i] = full1(cube.NewSandboxID())
+				many[i] = complete(cube.NewSandboxID())
 			}
 			s, err := Open(path)
 			if err != nil {

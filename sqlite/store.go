@@ -115,7 +115,7 @@ func escape(path string) string {
 	return string(b)
 }
 
-// check reads the whole database, which takes 2 ms for 1,000 records: damage is
+// check reads the whole database, which takes about 1 ms for 1,000 records: damage is
 // better found now than when the record is needed.
 func (s *Store) check(ctx context.Context, path string) error {
 	var found string

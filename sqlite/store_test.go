@@ -24,8 +24,8 @@ func open(t *testing.T, path string) *Store {
 	return s
 }
 
-// full1 is a record with something in every field.
-func full1(id cube.SandboxID) cube.Record {
+// complete is a record with something in every field.
+func complete(id cube.SandboxID) cube.Record {
 	yes := true
 	now := time.Now().Round(0).UTC()
 	return cube.Record{
@@ -43,7 +43,7 @@ func TestWhatIsPutIsGotBackEqual(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "odd ?#%name.db")
 	s := open(t, path)
 	ctx := t.Context()
-	want := full1(cube.NewSandboxID())
+	want := complete(cube.NewSandboxID())
 	for i := range reflect.ValueOf(want).NumField() {
 		if reflect.ValueOf(want).Field(i).IsZero() {
 			t.Fatalf("the test leaves %s empty", reflect.TypeOf(want).Field(i).Name)
@@ -71,7 +71,7 @@ func TestWhatIsPutIsGotBackEqual(t *testing.T) {
 
 func TestSeveralAreStoredTogetherOrNotAtAll(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "db"))
-	old := full1(cube.NewSandboxID())
+	old := complete(cube.NewSandboxID())
 	if err := s.PutSandboxes(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestSeveralAreStoredTogetherOrNotAtAll(t *testing.T) {
 	}
 	var many []cube.Record
 	for range 100 {
-		many = append(many, full1(cube.NewSandboxID()))
+		many = append(many, complete(cube.NewSandboxID()))
 	}
 	if err := s.PutSandboxes(t.Context(), many...); !errors.Is(err, cube.ErrNoSpace) {
 		t.Errorf("got %v, want no space", err)
@@ -115,7 +115,7 @@ func TestOneProcessHasItOpen(t *testing.T) {
 func TestTheFilesAreTheOwnersAlone(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, filepath.Join(dir, "db"))
-	if err := s.PutSandboxes(t.Context(), full1(cube.NewSandboxID())); err != nil {
+	if err := s.PutSandboxes(t.Context(), complete(cube.NewSandboxID())); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -125,7 +125,7 @@ func TestTheFilesAreTheOwnersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open(t, filepath.Join(dir, "db"))
-	if err := s.PutSandboxes(t.Context(), full1(cube.NewSandboxID())); err != nil {
+	if err := s.PutSandboxes(t.Context(), complete(cube.NewSandboxID())); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(dir)

@@ -50,13 +50,14 @@ func jsonOf(m map[string]string) any {
 	return string(b)
 }
 
+// mapOf is the map of a column; nil for none.
 func mapOf(b []byte) (map[string]string, error) {
 	if b == nil {
 		return nil, nil
 	}
 	m := map[string]string{}
 	if err := json.Unmarshal(b, &m); err != nil {
-		return nil, fmt.Errorf("a record cannot be read: %w: %w", cube.ErrCorrupt, err)
+		return nil, fmt.Errorf("the record cannot be read: %w: %w", cube.ErrCorrupt, err)
 	}
 	return m, nil
 }
