@@ -24,6 +24,7 @@ lacks unshare util-linux
 lacks git git
 lacks gcc gcc
 lacks curl curl
+lacks openssl openssl
 lacks python3 python3
 lacks npm npm
 # Debian splits ensurepip off; it is for the clients that tests run.

@@ -2,15 +2,14 @@ package cli
 
 import (
 	"encoding/json"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"cubesandbox/client/clienttest"
 	"cubesandbox/internal/secret"
+	"cubesandbox/internal/serve"
 )
 
 func TestEnvPrintsWhatClientsNeedAndAShellCanReadIt(t *testing.T) {
@@ -66,16 +65,13 @@ func TestTheServerThatRunsHereIsFound(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	run := t.TempDir()
-	b, err := json.Marshal(map[string]any{
-		"pid": os.Getpid(), "api": "127.0.0.1:4000", "data": "127.0.0.1:4002", "domain": "box.example:4002", "ca": "/srv/ca.pem", "auth": false, "startedAt": time.Now(),
-	})
-	if err != nil {
+	said := serve.State{
+		API: "127.0.0.1:4000", Data: "127.0.0.1:4002", Domain: "box.example:4002", CA: "/srv/ca.pem", StateDir: run, StartedAt: time.Now(),
+	}
+	if _, err := said.Announce(run); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(run, "serve.json"), b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, out, stderr := cube1(t, "env", "--run-dir", run)
+	_, out, stderr := cube1(t, "env", "--run-dir", run, "--state-dir", run)
 	for _, want := range []string{"E2B_API_URL=http://127.0.0.1:4000", "CUBE_PROXY_PORT_HTTP=4002", "E2B_DOMAIN=box.example:4002", "CUBE_CA_FILE=/srv/ca.pem", "E2B_API_KEY=" + noKey} {
 		if !strings.Contains(out, want+"\n") {
 			t.Errorf("got %s%s, want %s", out, stderr, want)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"time"
@@ -127,21 +126,17 @@ func (o Options) front(ctx context.Context, svc *service.Service, ready func(Sta
 	// Starting takes more memory than serving does.
 	debug.FreeOSMemory()
 	state := State{
-		PID: os.Getpid(), Version: o.Version, API: apiLn.Addr().String(), Data: dataLn.Addr().String(),
+		Version: o.Version, API: apiLn.Addr().String(), Data: dataLn.Addr().String(),
 		Domain: o.Domain, StateDir: o.StateDir, CA: authority.Path(), Auth: !o.NoAuth, StartedAt: time.Now().UTC(),
 	}
-	if state.Ticks, err = startTicks(state.PID); err != nil {
-		return err
-	}
-	state.Boot = bootID()
-	defer state.remove(o.RunDir)
+	defer func() { state.remove(o.RunDir) }()
 	f, err := o.fronts(svc, key, authority)
 	if err != nil {
 		return err
 	}
 	defer f.close()
 	return f.serve(ctx, apiLn, dataLn, func() error {
-		if err := state.write(o.RunDir); err != nil {
+		if state, err = state.Announce(o.RunDir); err != nil {
 			return err
 		}
 		o.Log.Info("serving", "api", state.API, "data", state.Data, "domain", state.Domain, "version", o.Version)

@@ -29,6 +29,16 @@ type State struct {
 
 const stateName = "serve.json"
 
+// Announce says in a run directory that this process serves, and what.
+func (s State) Announce(runDir string) (State, error) {
+	var err error
+	s.PID, s.Boot = os.Getpid(), bootID()
+	if s.Ticks, err = startTicks(s.PID); err != nil {
+		return s, err
+	}
+	return s, s.write(runDir)
+}
+
 func (s State) write(runDir string) error {
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
