@@ -84,7 +84,7 @@ func (a *app) specOf(ctx context.Context, s *local.Session, image cube.ImageID) 
 		if l.Labels.Sandbox != id {
 			continue
 		}
-		b, err := os.ReadFile(filepath.Join(a.where.RunDir, "lives", l.Life, "config.json"))
+		b, err := os.ReadFile(filepath.Join(s.RunDir(), "lives", l.Life, "config.json"))
 		if err != nil {
 			return nil, err
 		}

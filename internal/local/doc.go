@@ -63,6 +63,9 @@ func Open(ctx context.Context, o Options) (*Session, error) {
 	return &Session{Engine: e, Images: images, names: NamesIn(o.StateDir), opt: o}, nil
 }
 
+// RunDir is the engine's.
+func (s *Session) RunDir() string { return s.opt.RunDir }
+
 // Close lets go of the engine; sandboxes run on.
 func (s *Session) Close() error { return s.Engine.Close() }
 
