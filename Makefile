@@ -91,11 +91,12 @@ check: test ## make test and every short form; what CI runs
 	@bin/cube bench --short --baseline --json >.cache/results/bench.json
 	@$(MAKE) --no-print-directory conformance
 
-soak: build template ## the long forms
+soak: build template clients ## the long forms
 	@echo "==> tests with sandboxes, long forms"
 	@CUBE_FORM=long CGO_ENABLED=0 $(GOTEST) soak -p 1 -count=1 -timeout 4h $(BOXES)
 	@echo "==> probe, 20 rounds"
 	@bin/cube probe --engine --rounds 20 --json >.cache/results/probe.json
+	@scripts/with-server.sh bin/cube probe --rounds 20 --json >.cache/results/probe-api.json
 
 bench: build template ## measure, against runsc too
 	@bin/cube bench --baseline

@@ -77,9 +77,11 @@ func (s *Service) expire(b *box) {
 		err = s.pause(ctx, b)
 	} else if b.condemn() { // with the turn: nobody gets more time in between
 		s.log.Info("time is over", "sandbox", b.id)
-		err = s.execute(ctx, b, cube.DeathTimeout, "")
+		err = s.execute(ctx, b, cube.DeathTimeout)
 	}
-	if err != nil {
+	if err == nil {
+		b.retry(time.Time{}) // a resume has a time of its own
+	} else {
 		s.log.Error("a sandbox whose time is over could not be ended or paused; it is tried again", "sandbox", b.id, "after", retryAfter, "error", err)
 	}
 }

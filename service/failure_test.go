@@ -210,3 +210,16 @@ func TestASandboxWhoseRecordCannotBeCompletedIsNoneAndLeavesNothing(t *testing.T
 	must(t, w.s.Kill(t.Context(), src.ID))
 	w.nothingLeft()
 }
+
+func TestATimeAfterAPauseThatWentWellIsItsOwn(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	r := w.create(func(n *cube.NewSandbox) { n.Timeout, n.OnTimeout = time.Millisecond, cube.OnTimeoutPause })
+	paused := func() bool { got, err := w.s.Get(ctx, r.ID); return err == nil && got.Phase == cube.PhasePaused }
+	for range 3 { // none of them waits for the next try of the one before
+		eventually(t, "it is paused", paused)
+		_, err := w.s.Resume(ctx, r.ID, cube.Resumption{Timeout: time.Millisecond})
+		must(t, err)
+	}
+	eventually(t, "it is paused", paused)
+}

@@ -10,14 +10,9 @@ import (
 	"cubesandbox/internal/timing"
 )
 
-// Kill implements cube.Service.
-func (s *Service) Kill(ctx context.Context, id cube.SandboxID) error {
-	return s.end(ctx, id, cube.DeathKilled, "")
-}
-
-// end kills a sandbox for a reason. Once others have been told that it is being
+// Kill implements cube.Service. Once others have been told that the sandbox is being
 // killed it goes on, whatever becomes of ctx.
-func (s *Service) end(ctx context.Context, id cube.SandboxID, reason cube.DeathReason, detail string) error {
+func (s *Service) Kill(ctx context.Context, id cube.SandboxID) error {
 	b, err := s.find(id)
 	if err != nil {
 		return err
@@ -31,7 +26,7 @@ func (s *Service) end(ctx context.Context, id cube.SandboxID, reason cube.DeathR
 		b.enter()
 		wait()
 		defer b.leave()
-		done <- s.execute(context.WithoutCancel(ctx), b, reason, detail)
+		done <- s.execute(context.WithoutCancel(ctx), b, cube.DeathKilled)
 	}
 	if !s.spawn(kill) {
 		b.pardon()
@@ -83,7 +78,7 @@ func (b *box) pardon() {
 }
 
 // execute ends a condemned sandbox. The caller has the turn.
-func (s *Service) execute(ctx context.Context, b *box, reason cube.DeathReason, detail string) error {
+func (s *Service) execute(ctx context.Context, b *box, reason cube.DeathReason) error {
 	b.mu.Lock()
 	gone := b.gone
 	b.mu.Unlock()
@@ -107,7 +102,7 @@ func (s *Service) execute(ctx context.Context, b *box, reason cube.DeathReason, 
 		s.arm(b) // its time may have been over meanwhile
 		return fmt.Errorf("kill %s: %w", b.id, err)
 	}
-	s.finish(ctx, b, ran, cube.Death{Reason: reason, Detail: detail, At: time.Now()})
+	s.finish(ctx, b, ran, cube.Death{Reason: reason, At: time.Now()})
 	return nil
 }
 
