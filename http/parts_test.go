@@ -2,31 +2,12 @@ package http
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 
 	cube "cubesandbox"
-	"cubesandbox/fake"
 )
-
-// The parts beside the engine that a service stands on, in memory.
-
-type images struct{ m *fake.Machine }
-
-func (i images) Images() ([]cube.Image, error) { return i.m.Images(), nil }
-
-func (i images) Image(id cube.ImageID) (cube.Image, error) {
-	for _, im := range i.m.Images() {
-		if im.ID == id {
-			return im, nil
-		}
-	}
-	return cube.Image{}, fmt.Errorf("image %s: %w", id, cube.ErrNotFound)
-}
-
-func (i images) Delete(id cube.ImageID) error { return i.m.DeleteImage(id) }
 
 // names never change while a test runs requests at the same time.
 type names map[string]cube.ImageID

@@ -38,7 +38,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	w.template = w.m.AddTemplate([32]byte{1}, cube.Limits{MemoryMiB: 128, CPUs: 2, DiskMiB: 1024, Pids: 128}, nil)
 	e := w.m.Open()
 	s, err := service.Open(t.Context(), service.Config{
-		Engine: e, Store: newMemory(), Images: images{w.m}, Names: names{"base": w.template}, CPUs: 10_000,
+		Engine: e, Store: newMemory(), Images: fake.Store{Machine: w.m}, Names: names{"base": w.template}, CPUs: 10_000,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	cube "cubesandbox"
+	"cubesandbox/fake"
 )
 
 // TestRecordsAndRealityAreBroughtTogether is the table in DESIGN.md: for each
@@ -133,7 +134,7 @@ func TestSnapshotsAndStrayImagesAreBroughtTogetherToo(t *testing.T) {
 	if len(got) != 2 || !got[kept.ID] || !got[stray.ID] {
 		t.Errorf("got %v, want the one that was kept, %s, and the stray one, %s", got, kept.ID, stray.ID)
 	}
-	if _, err := (images{w.m}).Image(half.ID); !errors.Is(err, cube.ErrNotFound) {
+	if _, err := (fake.Store{Machine: w.m}).Image(half.ID); !errors.Is(err, cube.ErrNotFound) {
 		t.Errorf("the half-made one's files: %v", err)
 	}
 }

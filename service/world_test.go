@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -42,7 +41,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) open() {
 	w.t.Helper()
 	w.e = w.m.Open()
-	w.conf.Engine, w.conf.Store, w.conf.Images, w.conf.Names = w.e, w.store, images{w.m}, w.names
+	w.conf.Engine, w.conf.Store, w.conf.Images, w.conf.Names = w.e, w.store, fake.Store{Machine: w.m}, w.names
 	s, err := Open(w.t.Context(), w.conf)
 	if err != nil {
 		w.t.Fatal(err)
@@ -118,21 +117,6 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 	}
 }
-
-type images struct{ m *fake.Machine }
-
-func (i images) Images() ([]cube.Image, error) { return i.m.Images(), nil }
-
-func (i images) Image(id cube.ImageID) (cube.Image, error) {
-	for _, im := range i.m.Images() {
-		if im.ID == id {
-			return im, nil
-		}
-	}
-	return cube.Image{}, fmt.Errorf("image %s: %w", id, cube.ErrNotFound)
-}
-
-func (i images) Delete(id cube.ImageID) error { return i.m.DeleteImage(id) }
 
 type names struct {
 	mu sync.Mutex

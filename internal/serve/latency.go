@@ -55,20 +55,6 @@ type layers struct {
 	dataLn   net.Listener
 }
 
-// fakeImages are those of a fake machine.
-type fakeImages struct{ *fake.Machine }
-
-func (f fakeImages) Images() ([]cube.Image, error) { return f.Machine.Images(), nil }
-func (f fakeImages) Delete(id cube.ImageID) error  { return f.DeleteImage(id) }
-func (f fakeImages) Image(id cube.ImageID) (cube.Image, error) {
-	for _, im := range f.Machine.Images() {
-		if im.ID == id {
-			return im, nil
-		}
-	}
-	return cube.Image{}, fmt.Errorf("image %s: %w", id, cube.ErrNotFound)
-}
-
 // toGuest dials one server, whatever is asked for.
 type toGuest struct {
 	*service.Service
@@ -87,7 +73,7 @@ func (b *layers) open(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	b.svc, err = service.Open(ctx, service.Config{
-		Engine: b.engine, Store: b.store, Images: fakeImages{m}, Names: local.NamesIn(dir), CPUs: 1 << 30,
+		Engine: b.engine, Store: b.store, Images: fake.Store{Machine: m}, Names: local.NamesIn(dir), CPUs: 1 << 30,
 	})
 	if err != nil {
 		return err
