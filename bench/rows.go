@@ -134,7 +134,7 @@ func (b *bench) pauseResume(ctx context.Context) error {
 		return b.measureSet(ctx, []string{"pause", "resume"}, b.times(15), func() ([]sample, error) {
 			img := cube.NewSnapshotID()
 			pause, err := b.time(ctx, func() error {
-				_, err := b.Engine.Pause(ctx, id, img)
+				_, err := b.Engine.Pause(ctx, id, img, cube.Pausing{})
 				return err
 			})
 			if err != nil {

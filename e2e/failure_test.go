@@ -22,7 +22,7 @@ func TestAPauseWhoseSaveFailsChangesNothing(t *testing.T) {
 	before := l.Check(t, id)
 	c := connect(t, id)
 	undo := l.FillDisk(t)
-	_, err := l.Engine.Pause(t.Context(), id, cube.NewSnapshotID())
+	_, err := l.Engine.Pause(t.Context(), id, cube.NewSnapshotID(), cube.Pausing{})
 	c.works()
 	undo()
 	if !errors.Is(err, cube.ErrNoSpace) {

@@ -55,7 +55,7 @@ func verbs(s served) error {
 		_, save := e.Save(ctx, ids[0], image)
 		_, clone := e.Clone(ctx, ids[0], []cube.CreateSpec{{ID: ids[1]}, {ID: ids[2]}}, 0)
 		_, rollback := e.Rollback(ctx, ids[0], image)
-		_, pause := e.Pause(ctx, ids[0], paused)
+		_, pause := e.Pause(ctx, ids[0], paused, cube.Pausing{})
 		_, resume := e.Resume(ctx, cube.CreateSpec{ID: ids[0], Image: paused, Generation: 3})
 		if err := errors.Join(create, save, clone, rollback, pause, resume); err != nil {
 			return err

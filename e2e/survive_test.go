@@ -55,7 +55,7 @@ func TestEverythingInsideGoesOn(t *testing.T) {
 			id, gen = clones[1], 1 // go on with a clone
 		})
 		step("after pause and resume", func(t *testing.T) {
-			img, err := l.Engine.Pause(t.Context(), id, cube.NewSnapshotID())
+			img, err := l.Engine.Pause(t.Context(), id, cube.NewSnapshotID(), cube.Pausing{})
 			noError(t, err, "pause")
 			gen++
 			_, err = l.Engine.Resume(t.Context(), cube.CreateSpec{ID: id, Image: img.ID, Generation: gen})

@@ -28,7 +28,7 @@ func TestKillOfTheKeeperInAPauseLosesNothing(t *testing.T) {
 	defer cancel()
 	paused := make(chan error, 1)
 	go func() {
-		_, err := l.Engine.Pause(ctx, id, cube.NewSnapshotID())
+		_, err := l.Engine.Pause(ctx, id, cube.NewSnapshotID(), cube.Pausing{})
 		paused <- err
 	}()
 	noError(t, lab.Until(10*time.Second, "the request is on its way", func() error {

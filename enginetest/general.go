@@ -29,7 +29,7 @@ func verbs() []verb {
 			return err
 		}},
 		{"pause", func(ctx context.Context, x *X, id cube.SandboxID, _ cube.ImageID) error {
-			_, err := x.e.Pause(ctx, id, cube.NewSnapshotID())
+			_, err := x.e.Pause(ctx, id, cube.NewSnapshotID(), cube.Pausing{})
 			return err
 		}},
 		{"rollback", func(ctx context.Context, x *X, id cube.SandboxID, img cube.ImageID) error {
@@ -84,7 +84,7 @@ func general() []promise {
 				x.wantError(err, cube.ErrInvalid, fmt.Sprintf("rollback to %q", bad))
 				_, err = x.e.Save(x.ctx, s.ID, bad)
 				x.wantError(err, cube.ErrInvalid, fmt.Sprintf("save as %q", bad))
-				_, err = x.e.Pause(x.ctx, s.ID, bad)
+				_, err = x.e.Pause(x.ctx, s.ID, bad, cube.Pausing{})
 				x.wantError(err, cube.ErrInvalid, fmt.Sprintf("pause as %q", bad))
 			}
 			_, err := x.e.Create(x.ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: cube.NewSnapshotID()})

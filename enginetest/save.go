@@ -48,7 +48,7 @@ func savePromises() []promise {
 			x.put(s.ID, "k", "second")
 			_, err := x.e.Save(x.ctx, s.ID, img)
 			x.wantError(err, cube.ErrExists, "save")
-			_, err = x.e.Pause(x.ctx, s.ID, img)
+			_, err = x.e.Pause(x.ctx, s.ID, img, cube.Pausing{})
 			x.wantError(err, cube.ErrExists, "pause")
 			x.runs(s.ID, 1)
 			c, err := x.e.Create(x.ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: img})
@@ -95,7 +95,7 @@ func pausePromises() []promise {
 			for gen := cube.Generation(1); gen <= 3; gen++ {
 				x.put(s.ID, "k", string(rune('a'+gen)))
 				c := x.connect(s.ID)
-				img, err := x.e.Pause(x.ctx, s.ID, cube.NewSnapshotID())
+				img, err := x.e.Pause(x.ctx, s.ID, cube.NewSnapshotID(), cube.Pausing{})
 				x.noError(err, "pause")
 				if img.Kind != cube.KindPause || img.Source != s.ID {
 					x.Errorf("got an image of kind %s from %s, want pause from %s", img.Kind, img.Source, s.ID)
@@ -122,20 +122,20 @@ func pausePromises() []promise {
 				return
 			}
 			img := cube.NewSnapshotID()
-			_, err := x.e.Pause(x.ctx, s.ID, img)
+			_, err := x.e.Pause(x.ctx, s.ID, img, cube.Pausing{})
 			x.wantError(err, cube.ErrNoSpace, "pause")
 			x.holds(s.ID, "k", "v")
 			c.works()
 			undo()
 			x.runs(s.ID, 1)
 			x.published(img, false)
-			_, err = x.e.Pause(x.ctx, s.ID, img)
+			_, err = x.e.Pause(x.ctx, s.ID, img, cube.Pausing{})
 			x.noError(err, "pause under the same image id afterwards")
 		}},
 		{"resume: after failure it does not run and the image can be resumed again", func(x *X) {
 			s := x.create()
 			x.put(s.ID, "k", "v")
-			img, err := x.e.Pause(x.ctx, s.ID, cube.NewSnapshotID())
+			img, err := x.e.Pause(x.ctx, s.ID, cube.NewSnapshotID(), cube.Pausing{})
 			x.noError(err, "pause")
 			spec := cube.CreateSpec{ID: s.ID, Image: img.ID, Generation: 2}
 			undo, ok := x.fault(StartFails, img.ID)
@@ -175,7 +175,7 @@ func pausePromises() []promise {
 		{"resume: cancelled it does not run, or runs, and can be tried again", func(x *X) {
 			s := x.create()
 			x.put(s.ID, "k", "v")
-			img, err := x.e.Pause(x.ctx, s.ID, cube.NewSnapshotID())
+			img, err := x.e.Pause(x.ctx, s.ID, cube.NewSnapshotID(), cube.Pausing{})
 			x.noError(err, "pause")
 			for i, after := range cancelMoments {
 				ctx, cancel := context.WithTimeout(x.ctx, after)

@@ -47,12 +47,15 @@ func (e *Engine) Save(ctx context.Context, id cube.SandboxID, im cube.ImageID) (
 }
 
 // Pause implements cube.Engine.
-func (e *Engine) Pause(ctx context.Context, id cube.SandboxID, im cube.ImageID) (cube.Image, error) {
+func (e *Engine) Pause(ctx context.Context, id cube.SandboxID, im cube.ImageID, p cube.Pausing) (cube.Image, error) {
 	ctx, end, err := e.begin(ctx)
 	if err != nil {
 		return cube.Image{}, err
 	}
 	defer end()
+	if p.FilesOnly {
+		return cube.Image{}, fmt.Errorf("pause %s: its files alone: %w", id, cube.ErrUnsupported)
+	}
 	s, err := e.lock(id)
 	if err != nil {
 		return cube.Image{}, err
@@ -133,8 +136,22 @@ func (e *Engine) writeImage(ctx context.Context, s *sandbox, id cube.ImageID, ki
 		w.Abort()
 		return cube.Image{}, err
 	}
-	im := e.describe(s, kind)
-	return w.Publish(im)
+	return publish(w, e.describe(s, kind), kind == cube.KindPause)
+}
+
+// publish fits both forms of the image store while it changes.
+func publish(w any, im cube.Image, durable bool) (cube.Image, error) {
+	switch w := w.(type) {
+	case interface {
+		Publish(cube.Image, bool) (cube.Image, error)
+	}:
+		return w.Publish(im, durable)
+	case interface {
+		Publish(cube.Image) (cube.Image, error)
+	}:
+		return w.Publish(im)
+	}
+	panic("image store")
 }
 
 // saveTo writes the current life's state, unpublished.
@@ -159,11 +176,11 @@ func (e *Engine) describe(s *sandbox, kind cube.ImageKind) cube.Image {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	im := cube.Image{
-		Kind: kind, Source: s.id, Created: time.Now().UTC(), Limits: s.info.Limits,
+		Kind: kind, Source: s.id, Generation: s.info.Generation, Created: time.Now().UTC(), Limits: s.info.Limits,
 		Engine: s.engine, Rootfs: s.rootfs, Agent: s.agent,
 	}
 	if kind == cube.KindTemplate {
-		im.Source = ""
+		im.Source, im.Generation = "", 0
 	}
 	return im
 }
