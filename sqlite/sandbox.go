@@ -18,6 +18,7 @@ var sandboxes = table{"sandboxes", []string{
 	"id", "generation", "phase", "template", "alias", "parent", "memory_mib", "cpus", "disk_mib", "pids",
 	"hostname", "env", "access_token", "user", "traffic_token", "metadata", "clock", "timeout", "end_at", "on_timeout",
 	"auto_resume", "allow_internet", "network", "mcp", "image", "started_at", "changed_at", "death_reason", "death_detail", "died_at",
+	"auto_recover", "files_fallback", "restored", "recoverable", "recovered_at",
 }}
 
 func sandboxValues(r cube.Record) []any {
@@ -30,15 +31,17 @@ func sandboxValues(r cube.Record) []any {
 		text(r.Network), text(r.MCP), string(r.Image), nanos(r.StartedAt), nanos(r.ChangedAt),
 	}
 	if r.End == nil {
-		return append(values, nil, nil, nil)
+		values = append(values, nil, nil, nil)
+	} else {
+		values = append(values, string(r.End.Reason), r.End.Detail, nanos(r.End.At))
 	}
-	return append(values, string(r.End.Reason), r.End.Detail, nanos(r.End.At))
+	return append(values, r.AutoRecover, r.FilesFallback, string(r.Restored), r.Recoverable, nanos(r.RecoveredAt))
 }
 
 // scanSandbox reads a row. The pointers are of plain types, which database/sql takes
 // without reflection.
 func scanSandbox(scan func(...any) error) (r cube.Record, err error) {
-	var generation, timeout, endAt, startedAt, changedAt int64
+	var generation, timeout, endAt, startedAt, changedAt, recoveredAt int64
 	var env, metadata sql.RawBytes
 	var network, mcp []byte
 	var reason, detail sql.NullString
@@ -50,11 +53,12 @@ func scanSandbox(scan func(...any) error) (r cube.Record, err error) {
 		&who.Hostname, &env, &who.AccessToken, &who.User, &r.TrafficToken, &metadata,
 		(*string)(&r.Clock), &timeout, &endAt, (*string)(&r.OnTimeout), &r.AutoResume, &r.AllowInternet,
 		&network, &mcp, (*string)(&r.Image), &startedAt, &changedAt, &reason, &detail, &diedAt,
+		&r.AutoRecover, &r.FilesFallback, (*string)(&r.Restored), &r.Recoverable, &recoveredAt,
 	); err != nil {
 		return cube.Record{}, err
 	}
 	r.Generation, r.Timeout = cube.Generation(generation), time.Duration(timeout)
-	r.EndAt, r.StartedAt, r.ChangedAt = moment(endAt), moment(startedAt), moment(changedAt)
+	r.EndAt, r.StartedAt, r.ChangedAt, r.RecoveredAt = moment(endAt), moment(startedAt), moment(changedAt), moment(recoveredAt)
 	r.Network, r.MCP = json.RawMessage(network), json.RawMessage(mcp)
 	if reason.Valid {
 		r.End = &cube.Death{Reason: cube.DeathReason(reason.String), Detail: detail.String, At: moment(diedAt.Int64)}
@@ -68,37 +72,9 @@ func scanSandbox(scan func(...any) error) (r cube.Record, err error) {
 	return r, nil
 }
 
-// PutSandboxes implements cube.Store.
-func (s *Store) PutSandboxes(ctx context.Context, rs ...cube.Record) error {
-	if len(rs) == 1 { // a statement alone is a transaction
-		return cause(ctx, putSandbox(ctx, s.putSandbox, rs[0]))
-	}
-	return cause(ctx, s.putTogether(ctx, rs))
-}
-
-func (s *Store) putTogether(ctx context.Context, rs []cube.Record) error {
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() // nothing after a commit
-	stmt := tx.StmtContext(ctx, s.putSandbox)
-	for _, r := range rs {
-		if err := putSandbox(ctx, stmt, r); err != nil {
-			return fmt.Errorf("sandbox %s: %w", r.ID, err)
-		}
-	}
-	return tx.Commit()
-}
-
-func putSandbox(ctx context.Context, stmt *sql.Stmt, r cube.Record) error {
-	_, err := stmt.ExecContext(ctx, sandboxValues(r)...)
-	return err
-}
-
 // Sandbox implements cube.Store.
 func (s *Store) Sandbox(ctx context.Context, id cube.SandboxID) (cube.Record, error) {
-	all, err := list(ctx, s.getSandbox, scanSandbox, string(id))
+	all, err := list(ctx, s.sandboxes.one, scanSandbox, string(id))
 	if err == nil && len(all) == 0 {
 		err = cube.ErrNotFound
 	}
@@ -110,15 +86,9 @@ func (s *Store) Sandbox(ctx context.Context, id cube.SandboxID) (cube.Record, er
 
 // Sandboxes implements cube.Store.
 func (s *Store) Sandboxes(ctx context.Context) ([]cube.Record, error) {
-	rs, err := list(ctx, s.allSandboxes, scanSandbox)
+	rs, err := list(ctx, s.sandboxes.all, scanSandbox)
 	slices.SortFunc(rs, func(a, b cube.Record) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.ID, b.ID))
 	})
 	return rs, err
-}
-
-// DeleteSandbox implements cube.Store.
-func (s *Store) DeleteSandbox(ctx context.Context, id cube.SandboxID) error {
-	_, err := s.db.ExecContext(ctx, `DELETE FROM sandboxes WHERE id = ?`, string(id))
-	return cause(ctx, err)
 }

@@ -13,13 +13,13 @@ import (
 // snapshots is the table of snapshots, its columns in the order of snapshotValues and
 // scanSnapshot.
 var snapshots = table{"snapshots", []string{
-	"id", "name", "source", "template", "state", "created_at", "memory_mib", "cpus", "disk_mib", "pids", "env", "bytes",
+	"id", "name", "source", "template", "state", "created_at", "memory_mib", "cpus", "disk_mib", "pids", "env", "bytes", "durable",
 }}
 
 func snapshotValues(s cube.Snapshot) []any {
 	return []any{
 		string(s.ID), s.Name, string(s.Source), string(s.Template), string(s.State), nanos(s.CreatedAt),
-		s.Limits.MemoryMiB, s.Limits.CPUs, s.Limits.DiskMiB, s.Limits.Pids, jsonOf(s.Env), s.Bytes,
+		s.Limits.MemoryMiB, s.Limits.CPUs, s.Limits.DiskMiB, s.Limits.Pids, jsonOf(s.Env), s.Bytes, s.Durable,
 	}
 }
 
@@ -28,7 +28,7 @@ func scanSnapshot(scan func(...any) error) (s cube.Snapshot, err error) {
 	var env sql.RawBytes
 	if err := scan(
 		(*string)(&s.ID), &s.Name, (*string)(&s.Source), (*string)(&s.Template), (*string)(&s.State), &createdAt,
-		&s.Limits.MemoryMiB, &s.Limits.CPUs, &s.Limits.DiskMiB, &s.Limits.Pids, &env, &s.Bytes,
+		&s.Limits.MemoryMiB, &s.Limits.CPUs, &s.Limits.DiskMiB, &s.Limits.Pids, &env, &s.Bytes, &s.Durable,
 	); err != nil {
 		return cube.Snapshot{}, err
 	}
@@ -39,23 +39,11 @@ func scanSnapshot(scan func(...any) error) (s cube.Snapshot, err error) {
 	return s, nil
 }
 
-// PutSnapshot implements cube.Store.
-func (s *Store) PutSnapshot(ctx context.Context, snap cube.Snapshot) error {
-	_, err := s.putSnapshot.ExecContext(ctx, snapshotValues(snap)...)
-	return cause(ctx, err)
-}
-
 // Snapshots implements cube.Store.
 func (s *Store) Snapshots(ctx context.Context) ([]cube.Snapshot, error) {
-	all, err := list(ctx, s.allSnapshots, scanSnapshot)
+	all, err := list(ctx, s.snapshots.all, scanSnapshot)
 	slices.SortFunc(all, func(a, b cube.Snapshot) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 	return all, err
-}
-
-// DeleteSnapshot implements cube.Store.
-func (s *Store) DeleteSnapshot(ctx context.Context, id cube.ImageID) error {
-	_, err := s.db.ExecContext(ctx, `DELETE FROM snapshots WHERE id = ?`, string(id))
-	return cause(ctx, err)
 }

@@ -26,8 +26,9 @@ const pragmas = "?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=
 type Store struct {
 	db   *sql.DB
 	lock *os.File
+	wal  *wal
 
-	putSandbox, getSandbox, allSandboxes, putSnapshot, allSnapshots *sql.Stmt
+	sandboxes, snapshots, plans, answers statements
 }
 
 var _ cube.Store = (*Store)(nil)
@@ -65,6 +66,9 @@ func Open(path string) (_ *Store, err error) {
 		}
 	}
 	if err := s.prepare(); err != nil {
+		return nil, err
+	}
+	if s.wal, err = openWAL(path + "-wal"); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -156,18 +160,17 @@ func (s *Store) migrate(ctx context.Context, path string) error {
 	return nil
 }
 
-func (s *Store) prepare() error {
-	for query, stmt := range map[string]**sql.Stmt{
-		sandboxes.put(): &s.putSandbox, sandboxes.one(): &s.getSandbox, sandboxes.all(): &s.allSandboxes,
-		snapshots.put(): &s.putSnapshot, snapshots.all(): &s.allSnapshots,
-	} {
-		var err error
-		if *stmt, err = s.db.Prepare(query); err != nil {
-			return fmt.Errorf("prepare %q: %w", query, err)
+func (s *Store) prepare() (err error) {
+	for _, t := range []struct {
+		table
+		into *statements
+	}{{sandboxes, &s.sandboxes}, {snapshots, &s.snapshots}, {plans, &s.plans}, {answers, &s.answers}} {
+		if *t.into, err = t.prepare(s.db); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // Close implements cube.Store.
-func (s *Store) Close() error { return errors.Join(s.db.Close(), s.lock.Close()) }
+func (s *Store) Close() error { return errors.Join(s.wal.close(), s.db.Close(), s.lock.Close()) }

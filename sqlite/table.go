@@ -3,16 +3,17 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strings"
 )
 
-// table is a name and the columns that are written and read, id first.
+// table is a name and the columns that are written and read, the primary key first.
 type table struct {
 	name    string
 	columns []string
 }
 
-// put inserts a row or changes, in its place, that with the same id.
+// put inserts a row or changes, in its place, that with the same key.
 func (t table) put() string {
 	var set []string
 	for _, c := range t.columns[1:] {
@@ -20,14 +21,30 @@ func (t table) put() string {
 	}
 	return "INSERT INTO " + t.name + " (" + strings.Join(t.columns, ", ") + ")" +
 		" VALUES (?" + strings.Repeat(", ?", len(t.columns)-1) + ")" +
-		" ON CONFLICT (id) DO UPDATE SET " + strings.Join(set, ", ")
+		" ON CONFLICT (" + t.columns[0] + ") DO UPDATE SET " + strings.Join(set, ", ")
 }
 
 // all selects every row, in no order: to sort afterwards is cheaper than to look up
 // each row by an index.
 func (t table) all() string { return "SELECT " + strings.Join(t.columns, ", ") + " FROM " + t.name }
 
-func (t table) one() string { return t.all() + " WHERE id = ?" }
+func (t table) one() string { return t.all() + t.where() }
+
+func (t table) drop() string { return "DELETE FROM " + t.name + t.where() }
+
+func (t table) where() string { return " WHERE " + t.columns[0] + " = ?" }
+
+// statements are those of a table, prepared. They end with the database.
+type statements struct{ put, drop, one, all *sql.Stmt }
+
+func (t table) prepare(db *sql.DB) (s statements, err error) {
+	for query, stmt := range map[string]**sql.Stmt{t.put(): &s.put, t.drop(): &s.drop, t.one(): &s.one, t.all(): &s.all} {
+		if *stmt, err = db.Prepare(query); err != nil {
+			return s, fmt.Errorf("prepare %q: %w", query, err)
+		}
+	}
+	return s, nil
+}
 
 // list returns what a query finds.
 func list[T any](ctx context.Context, stmt *sql.Stmt, scan func(func(...any) error) (T, error), args ...any) ([]T, error) {

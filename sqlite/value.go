@@ -43,21 +43,38 @@ func jsonOf(m map[string]string) any {
 	if m == nil {
 		return nil
 	}
-	b, err := json.Marshal(m)
+	return encoded(m)
+}
+
+// listJSON is a list of ids for its column; nil for none.
+func listJSON(ids []cube.SandboxID) any {
+	if ids == nil {
+		return nil
+	}
+	return encoded(ids)
+}
+
+func encoded(v any) string {
+	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // a map of strings has a JSON form
+		panic(err) // what is of strings alone has a JSON form
 	}
 	return string(b)
 }
 
 // mapOf is the map of a column; nil for none.
-func mapOf(b []byte) (map[string]string, error) {
+func mapOf(b []byte) (map[string]string, error) { return decoded(b, map[string]string{}) }
+
+// listOf is the list of a column; nil for none.
+func listOf(b []byte) ([]cube.SandboxID, error) { return decoded(b, []cube.SandboxID{}) }
+
+// decoded is the value of a column of JSON, empty before; nil for NULL.
+func decoded[T any](b []byte, empty T) (none T, err error) {
 	if b == nil {
-		return nil, nil
+		return none, nil
 	}
-	m := map[string]string{}
-	if err := json.Unmarshal(b, &m); err != nil {
-		return nil, fmt.Errorf("the record cannot be read: %w: %w", cube.ErrCorrupt, err)
+	if err := json.Unmarshal(b, &empty); err != nil {
+		return none, fmt.Errorf("the record cannot be read: %w: %w", cube.ErrCorrupt, err)
 	}
-	return m, nil
+	return empty, nil
 }
