@@ -129,12 +129,17 @@ func (a *API) table() []route {
 		{"POST", box + "/snapshots", "snapshot", saving, true, a.snapshot},
 		{"POST", box + "/rollback", "rollback", saving, true, a.rollback},
 		{"POST", box + "/clone", "clone", saving, true, a.clone},
+		{"POST", box + "/recover", "recover", start, true, a.recover},
+		{"GET", "/sandboxes/ended", "ended", quick, false, a.ended},
 		{"GET", "/snapshots", "snapshots", quick, false, a.snapshots},
 		{"GET", "/templates", "templates", quick, false, a.templates},
 		{"GET", "/v2/templates", "templates", quick, false, a.templates},
 		{"GET", "/templates/{templateID}", "template", quick, false, a.template},
 		{"DELETE", "/templates/{templateID}", "delete", saving, true, a.deleteTemplate},
 		{"GET", "/templates/aliases/{alias}", "alias", quick, false, a.alias},
+		{"POST", "/images/{imageID}/verify", "verify", saving, true, a.verify},
+		{"POST", "/gc", "collect", saving, true, a.collect},
+		{"GET", "/plans", "plans", quick, false, a.plans},
 	}
 	for _, l := range later {
 		method, pattern, _ := strings.Cut(l, " ")

@@ -84,6 +84,9 @@ func into(fields map[string]json.RawMessage, body any) error {
 	return nil
 }
 
+// yes reads what need not be said, and is false where it is not.
+func yes(b *bool) bool { return b != nil && *b }
+
 // kindOf says a Go type in JSON's words.
 func kindOf(t reflect.Type) string {
 	switch t.Kind() {

@@ -37,6 +37,9 @@ func (a *API) create(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if n.Key, err = c.key(); err != nil {
+		return answer{}, err
+	}
 	r, err := a.svc.Create(c.ctx(), n)
 	if errors.Is(err, cube.ErrNotFound) && !strings.Contains(err.Error(), "template") {
 		// CubeSandbox's client tells by that word what was not found.
@@ -56,7 +59,8 @@ func (a *API) parseCreate(c *call) (cube.NewSandbox, error) {
 	if err != nil {
 		return n, err
 	}
-	rename(fields, "auto_pause", "autoPause", "auto_resume", "autoResume", "env_vars", "envVars", "envs", "envVars", "distribution_scope", "distributionScope")
+	rename(fields, "auto_pause", "autoPause", "auto_resume", "autoResume", "env_vars", "envVars", "envs", "envVars", "distribution_scope", "distributionScope",
+		"auto_recover", "autoRecover", "files_fallback", "filesFallback")
 	renameIn(fields, "lifecycle", "on_timeout", "onTimeout", "auto_resume", "autoResume")
 	renameIn(fields, "network", "allow_public_traffic", "allowPublicTraffic", "allow_out", "allowOut", "deny_out", "denyOut", "mask_request_host", "maskRequestHost")
 	network := fields["network"]
@@ -94,6 +98,7 @@ func (a *API) parseCreate(c *call) (cube.NewSandbox, error) {
 	if q.Mcp != nil {
 		n.MCP = fields["mcp"]
 	}
+	n.AutoRecover, n.FilesFallback = yes(q.AutoRecover), yes(q.FilesFallback)
 	return n, a.network(&n, q.Network, network)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	cube "cubesandbox"
@@ -24,14 +25,17 @@ func invalid(format string, args ...any) error {
 	return &statusError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// conditions are the statuses of the root package's errors, and E2B's words for
-// those that programs react to. The first that fits counts.
+// conditions are the statuses of the root package's errors, and words for those that
+// programs react to. The first that fits counts.
 var conditions = []struct {
 	err    error
 	status int
 	code   string
 	retry  bool
 }{
+	{cube.ErrKeyReused, http.StatusUnprocessableEntity, "idempotency_key_reused", false},
+	{cube.ErrCorrupt, http.StatusInternalServerError, "image_corrupt", false},
+	{cube.ErrIncompatible, http.StatusConflict, "image_incompatible", false},
 	{cube.ErrNoCapacity, http.StatusTooManyRequests, "sandbox_capacity_unavailable", true},
 	{cube.ErrInvalid, http.StatusBadRequest, "", false},
 	{cube.ErrNotFound, http.StatusNotFound, "", false},
@@ -43,6 +47,10 @@ var conditions = []struct {
 	{cube.ErrUnsupported, http.StatusNotImplemented, "", false},
 	{context.DeadlineExceeded, http.StatusGatewayTimeout, "sandbox_placement_timeout", false},
 }
+
+// ours are the words that E2B does not have. Clients of every dialect get them; E2B's
+// are for E2B's.
+var ours = []string{"idempotency_key_reused", "image_corrupt", "image_incompatible"}
 
 // writeError answers with what went wrong.
 func writeError(c *call, err error) {
@@ -90,7 +98,7 @@ func message(err error) string {
 
 func writeStatus(c *call, status int, text, code string) {
 	e := openapi.Error{Code: status, Message: text}
-	if c.e2b() && code != "" {
+	if code != "" && (c.e2b() || slices.Contains(ours, code)) {
 		e.ErrorCode = &code
 	}
 	c.w.Header().Set("Content-Type", "application/json")

@@ -22,11 +22,14 @@ func (a *API) snapshot(c *call) (answer, error) {
 	if q.Memory != nil && !*q.Memory {
 		return answer{}, notYetField("memory: false")
 	}
-	name := ""
+	var o cube.Snapshotting
 	if q.Name != nil {
-		name = *q.Name
+		o.Name = *q.Name
 	}
-	s, err := a.svc.Snapshot(c.ctx(), id, name)
+	if o.Key, err = c.key(); err != nil {
+		return answer{}, err
+	}
+	s, err := a.svc.Snapshot(c.ctx(), id, o)
 	if err != nil {
 		return answer{}, err
 	}
@@ -46,7 +49,17 @@ func snapshot(c *call, s cube.Snapshot) openapi.Snapshot {
 	ready, at := openapi.SnapshotStatus("READY"), s.CreatedAt.UTC()
 	return openapi.Snapshot{
 		SnapshotID: string(s.ID), Names: names, Status: &ready, OriginSandboxID: some(string(s.Source)), CreatedAt: &at, UpdatedAt: &at,
+		Durable: &s.Durable, Level: level(s.Durable),
 	}
+}
+
+// level is what an image survives.
+func level(durable bool) *openapi.Level {
+	l := openapi.Published
+	if durable {
+		l = openapi.Durable
+	}
+	return &l
 }
 
 func (a *API) snapshots(c *call) (answer, error) {
@@ -108,6 +121,7 @@ func template(t cube.Template) openapi.Template {
 		TemplateID: id, BuildID: &id, Names: names, Aliases: names, Public: false, Status: "READY", BuildStatus: &ready,
 		CreatedAt: t.Image.Created.UTC(), UpdatedAt: t.Image.Created.UTC(),
 		CpuCount: t.Image.Limits.CPUs, MemoryMB: t.Image.Limits.MemoryMiB, DiskSizeMB: t.Image.Limits.DiskMiB, EnvdVersion: &envd,
+		Durable: &t.Image.Durable, Level: level(t.Image.Durable),
 	}
 }
 
@@ -162,4 +176,14 @@ func (a *API) deleteTemplate(c *call) (answer, error) {
 	}
 	c.made = []string{id}
 	return answer{status: http.StatusNoContent, header: map[string]string{"X-Operation-Id": c.id}}, nil
+}
+
+// verify reads a template or snapshot whole.
+func (a *API) verify(c *call) (answer, error) {
+	im, err := a.svc.VerifyImage(c.ctx(), c.r.PathValue("imageID"))
+	if err != nil {
+		return answer{}, err
+	}
+	c.made = []string{string(im.ID)}
+	return answer{status: http.StatusOK, body: openapi.VerifiedImage{ImageID: string(im.ID), Bytes: im.Bytes, Durable: im.Durable}}, nil
 }

@@ -14,7 +14,17 @@ func (a *API) sandbox(r cube.Record) openapi.Sandbox {
 	return openapi.Sandbox{
 		TemplateID: string(r.Template), SandboxID: string(r.ID), ClientID: a.conf.NodeID, EnvdVersion: agentapi.EnvdVersion,
 		Alias: some(r.Alias), EnvdAccessToken: some(r.Identity.AccessToken), TrafficAccessToken: some(r.TrafficToken), Domain: some(a.conf.Domain),
+		Restored: restored(r),
 	}
+}
+
+// restored is from what its current life began, if that is known.
+func restored(r cube.Record) *openapi.Restored {
+	if r.Restored == "" {
+		return nil
+	}
+	from := openapi.Restored(r.Restored)
+	return &from
 }
 
 // some is a pointer to a text, nil to an empty one.
@@ -81,6 +91,7 @@ func (a *API) detail(c *call, r cube.Record) openapi.SandboxDetail {
 		CpuCount: l.CpuCount, MemoryMB: l.MemoryMB, DiskSizeMB: l.DiskSizeMB, Metadata: l.Metadata, State: openapi.SandboxDetailState(l.State),
 		EnvdVersion: l.EnvdVersion, EnvdAccessToken: some(r.Identity.AccessToken), Domain: some(a.conf.Domain),
 		AllowInternetAccess: r.AllowInternet, Generation: &generation, ParentID: some(string(r.Parent)),
+		Restored: restored(r), AutoRecover: &r.AutoRecover, FilesFallback: &r.FilesFallback,
 		Lifecycle: &openapi.Lifecycle{AutoResume: r.AutoResume, OnTimeout: openapi.LifecycleOnTimeout(r.OnTimeout)},
 	}
 	if len(r.Network) > 0 {

@@ -1,6 +1,8 @@
 package http
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -50,10 +52,8 @@ func (a *API) pause(c *call) (answer, error) {
 	if err := read(c.r, &q); err != nil {
 		return answer{}, err
 	}
-	if q.Memory != nil && !*q.Memory {
-		return answer{}, notYetField("memory: false")
-	}
-	return answer{status: http.StatusNoContent}, a.svc.Pause(c.ctx(), id)
+	p := cube.Pausing{FilesOnly: q.Memory != nil && !*q.Memory}
+	return answer{status: http.StatusNoContent}, a.svc.Pause(c.ctx(), id, p)
 }
 
 func (a *API) resume(c *call) (answer, error) {
@@ -67,7 +67,7 @@ func (a *API) resume(c *call) (answer, error) {
 	}
 	r, err := a.svc.Resume(c.ctx(), id, o)
 	if err != nil {
-		return answer{}, err
+		return answer{}, orFiles(o, err)
 	}
 	return answer{status: http.StatusCreated, body: a.sandbox(r)}, nil
 }
@@ -83,7 +83,7 @@ func (a *API) connect(c *call) (answer, error) {
 	}
 	r, resumed, err := a.svc.Connect(c.ctx(), id, o)
 	if err != nil {
-		return answer{}, err
+		return answer{}, orFiles(o, err)
 	}
 	status := http.StatusOK
 	if resumed && c.e2b() {
@@ -92,16 +92,27 @@ func (a *API) connect(c *call) (answer, error) {
 	return answer{status: status, body: a.sandbox(r)}, nil
 }
 
+// orFiles adds what else could be done where a memory cannot be restored.
+func orFiles(o cube.Resumption, err error) error {
+	if o.Files || o.FilesFallback || !errors.Is(err, cube.ErrCorrupt) && !errors.Is(err, cube.ErrIncompatible) {
+		return err
+	}
+	return fmt.Errorf(`%w; to boot it from its files without its memory, resume it with "memory": false (cube sandbox resume --files)`, err)
+}
+
 // resumption reads the body of connect and resume. In E2B's dialect a time is
 // always given, said or not.
 func (a *API) resumption(c *call, otherwise time.Duration) (o cube.Resumption, err error) {
-	var q openapi.ResumeRequest
-	if err := read(c.r, &q); err != nil {
+	fields, err := readObject(c.r)
+	if err != nil {
 		return o, err
 	}
-	if q.Memory != nil && !*q.Memory {
-		return o, notYetField("memory: false")
+	rename(fields, "auto_pause", "autoPause", "files_fallback", "filesFallback")
+	var q openapi.ResumeRequest
+	if err := into(fields, &q); err != nil {
+		return o, err
 	}
+	o.Files, o.FilesFallback = q.Memory != nil && !*q.Memory, yes(q.FilesFallback)
 	if q.AutoPause != nil {
 		on := cube.OnTimeoutKill
 		if *q.AutoPause {
@@ -178,6 +189,9 @@ func (a *API) clone(c *call) (answer, error) {
 		return answer{}, err
 	}
 	k := cube.Cloning{N: 1}
+	if k.Key, err = c.key(); err != nil {
+		return answer{}, err
+	}
 	if q.Count != nil {
 		k.N = *q.Count
 	}

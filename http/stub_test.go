@@ -11,8 +11,15 @@ import (
 type stub struct {
 	cube.Service // the data plane's part: nil, for the API does not call it
 	act          func(ctx context.Context) error
-	// record is what those answer that give one.
-	record cube.Record
+	// The following are what those answer that give such.
+	record    cube.Record
+	ended     []cube.Record
+	snapshot  cube.Snapshot
+	snapshots []cube.Snapshot // the newest first
+	templates []cube.Template
+	image     cube.Image
+	garbage   []cube.Garbage
+	plans     []cube.PlanState
 	// asked is what the last call was asked for, beside the id.
 	asked any
 }
@@ -41,7 +48,10 @@ func (s *stub) List(ctx context.Context, q cube.SandboxQuery) (cube.SandboxPage,
 
 func (s *stub) Kill(ctx context.Context, _ cube.SandboxID) error { return s.act(ctx) }
 
-func (s *stub) Pause(ctx context.Context, _ cube.SandboxID) error { return s.act(ctx) }
+func (s *stub) Pause(ctx context.Context, _ cube.SandboxID, q cube.Pausing) error {
+	s.asked = q
+	return s.act(ctx)
+}
 
 func (s *stub) Resume(ctx context.Context, _ cube.SandboxID, q cube.Resumption) (cube.Record, error) {
 	s.asked = q
@@ -73,19 +83,39 @@ func (s *stub) Clone(ctx context.Context, _ cube.SandboxID, q cube.Cloning) ([]c
 	return []cube.Record{s.record}, s.act(ctx)
 }
 
-func (s *stub) Snapshot(ctx context.Context, _ cube.SandboxID, q string) (cube.Snapshot, error) {
+func (s *stub) Snapshot(ctx context.Context, _ cube.SandboxID, q cube.Snapshotting) (cube.Snapshot, error) {
 	s.asked = q
-	return cube.Snapshot{}, s.act(ctx)
+	return s.snapshot, s.act(ctx)
 }
 
 func (s *stub) Snapshots(ctx context.Context, q cube.SnapshotQuery) (cube.SnapshotPage, error) {
 	s.asked = q
-	return cube.SnapshotPage{}, s.act(ctx)
+	return cube.SnapshotPage{Snapshots: s.snapshots}, s.act(ctx)
 }
 
-func (s *stub) Templates(ctx context.Context) ([]cube.Template, error) { return nil, s.act(ctx) }
+func (s *stub) Templates(ctx context.Context) ([]cube.Template, error) {
+	return s.templates, s.act(ctx)
+}
 
 func (s *stub) DeleteImage(ctx context.Context, q string) error {
 	s.asked = q
 	return s.act(ctx)
 }
+
+func (s *stub) Recover(ctx context.Context, _ cube.SandboxID) (cube.Record, error) {
+	return s.record, s.act(ctx)
+}
+
+func (s *stub) Ended(ctx context.Context) ([]cube.Record, error) { return s.ended, s.act(ctx) }
+
+func (s *stub) VerifyImage(ctx context.Context, q string) (cube.Image, error) {
+	s.asked = q
+	return s.image, s.act(ctx)
+}
+
+func (s *stub) Collect(ctx context.Context, dry bool) ([]cube.Garbage, error) {
+	s.asked = dry
+	return s.garbage, s.act(ctx)
+}
+
+func (s *stub) Plans(ctx context.Context) ([]cube.PlanState, error) { return s.plans, s.act(ctx) }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	cube "cubesandbox"
 	"cubesandbox/fake"
@@ -38,7 +39,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	w.template = w.m.AddTemplate([32]byte{1}, cube.Limits{MemoryMiB: 128, CPUs: 2, DiskMiB: 1024, Pids: 128}, nil)
 	e := w.m.Open()
 	s, err := service.Open(t.Context(), service.Config{
-		Engine: e, Store: newMemory(), Images: fake.Store{Machine: w.m}, Names: names{"base": w.template}, CPUs: 10_000,
+		Engine: e, Store: fake.NewRecords(), Images: fake.Store{Machine: w.m}, Names: names{"base": w.template}, CPUs: 10_000,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -137,6 +138,20 @@ func (w *world) want(status int, h headers, method, path, body string) reply {
 		w.t.Fatalf("%s: %d %s, want %d", got.what, got.status, got.text, status)
 	}
 	return got
+}
+
+// await waits until GET of a path has a status.
+func (w *world) await(status int, path string) {
+	w.t.Helper()
+	deadline, tick := time.After(10*time.Second), time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for record(w.api, request(asCube, "GET", path, "")).Code != status {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			w.t.Fatalf("GET %s has not become %d", path, status)
+		}
+	}
 }
 
 // object is the body.

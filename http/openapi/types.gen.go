@@ -7,6 +7,48 @@ import (
 	"time"
 )
 
+// Defines values for GarbageKind.
+const (
+	Engine     GarbageKind = "engine"
+	FileSystem GarbageKind = "file system"
+	Image      GarbageKind = "image"
+	Staging    GarbageKind = "staging"
+)
+
+// Valid indicates whether the value is a known member of the GarbageKind enum.
+func (e GarbageKind) Valid() bool {
+	switch e {
+	case Engine:
+		return true
+	case FileSystem:
+		return true
+	case Image:
+		return true
+	case Staging:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for Level.
+const (
+	Durable   Level = "durable"
+	Published Level = "published"
+)
+
+// Valid indicates whether the value is a known member of the Level enum.
+func (e Level) Valid() bool {
+	switch e {
+	case Durable:
+		return true
+	case Published:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for LifecycleOnTimeout.
 const (
 	LifecycleOnTimeoutKill  LifecycleOnTimeout = "kill"
@@ -58,6 +100,63 @@ func (e NewSandboxLifecycleOnTimeout) Valid() bool {
 	case NewSandboxLifecycleOnTimeoutKill:
 		return true
 	case NewSandboxLifecycleOnTimeoutPause:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PlanVerb.
+const (
+	PlanVerbClone    PlanVerb = "clone"
+	PlanVerbCreate   PlanVerb = "create"
+	PlanVerbDelete   PlanVerb = "delete"
+	PlanVerbKill     PlanVerb = "kill"
+	PlanVerbPause    PlanVerb = "pause"
+	PlanVerbRecover  PlanVerb = "recover"
+	PlanVerbResume   PlanVerb = "resume"
+	PlanVerbRollback PlanVerb = "rollback"
+	PlanVerbSnapshot PlanVerb = "snapshot"
+)
+
+// Valid indicates whether the value is a known member of the PlanVerb enum.
+func (e PlanVerb) Valid() bool {
+	switch e {
+	case PlanVerbClone:
+		return true
+	case PlanVerbCreate:
+		return true
+	case PlanVerbDelete:
+		return true
+	case PlanVerbKill:
+		return true
+	case PlanVerbPause:
+		return true
+	case PlanVerbRecover:
+		return true
+	case PlanVerbResume:
+		return true
+	case PlanVerbRollback:
+		return true
+	case PlanVerbSnapshot:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for Restored.
+const (
+	Files  Restored = "files"
+	Memory Restored = "memory"
+)
+
+// Valid indicates whether the value is a known member of the Restored enum.
+func (e Restored) Valid() bool {
+	switch e {
+	case Files:
+		return true
+	case Memory:
 		return true
 	default:
 		return false
@@ -179,15 +278,53 @@ type CloneRequest struct {
 	Timeout *int `json:"timeout,omitempty"`
 }
 
+// CollectRequest defines model for CollectRequest.
+type CollectRequest struct {
+	// DryRun Say what would be freed and free nothing
+	DryRun *bool `json:"dryRun,omitempty"`
+}
+
+// EndedSandbox defines model for EndedSandbox.
+type EndedSandbox struct {
+	Alias   *string   `json:"alias,omitempty"`
+	Detail  *string   `json:"detail,omitempty"`
+	EndedAt time.Time `json:"endedAt"`
+
+	// Reason Such as killed, timeout, oom, crash
+	Reason string `json:"reason"`
+
+	// Recoverable Whether it can be brought back
+	Recoverable bool `json:"recoverable"`
+
+	// RecoverySnapshotID From what
+	RecoverySnapshotID *string   `json:"recoverySnapshotID,omitempty"`
+	SandboxID          string    `json:"sandboxID"`
+	StartedAt          time.Time `json:"startedAt"`
+	TemplateID         string    `json:"templateID"`
+}
+
 // Error defines model for Error.
 type Error struct {
 	// Code The HTTP status again; clients look here
 	Code int `json:"code"`
 
-	// ErrorCode E2B's word for what programs react to
+	// ErrorCode E2B's word, or ours, for what programs react to
 	ErrorCode *string `json:"error_code,omitempty"`
 	Message   string  `json:"message"`
 }
+
+// Garbage defines model for Garbage.
+type Garbage struct {
+	Bytes int64       `json:"bytes"`
+	Kind  GarbageKind `json:"kind"`
+	Name  string      `json:"name"`
+
+	// Why Why nothing needs it
+	Why string `json:"why"`
+}
+
+// GarbageKind defines model for Garbage.Kind.
+type GarbageKind string
 
 // Health defines model for Health.
 type Health struct {
@@ -195,6 +332,9 @@ type Health struct {
 	Status    string  `json:"status"`
 	Version   *string `json:"version,omitempty"`
 }
+
+// Level Ours: published survives the end of every process, durable a power cut too
+type Level string
 
 // Lifecycle defines model for Lifecycle.
 type Lifecycle struct {
@@ -245,12 +385,18 @@ type NewSandbox struct {
 	AutoPause           *bool `json:"autoPause,omitempty"`
 	AutoPauseMemory     *bool `json:"autoPauseMemory,omitempty"`
 
+	// AutoRecover Ours: when it dies it is brought back from its newest snapshot
+	AutoRecover *bool `json:"autoRecover,omitempty"`
+
 	// AutoResume true, or {enabled: true}
-	AutoResume        interface{}             `json:"autoResume,omitempty"`
-	DistributionScope *[]string               `json:"distributionScope,omitempty"`
-	EnvVars           *map[string]string      `json:"envVars,omitempty"`
-	Iam               *map[string]interface{} `json:"iam,omitempty"`
-	Lifecycle         *struct {
+	AutoResume        interface{}        `json:"autoResume,omitempty"`
+	DistributionScope *[]string          `json:"distributionScope,omitempty"`
+	EnvVars           *map[string]string `json:"envVars,omitempty"`
+
+	// FilesFallback Ours: where its memory cannot be restored, it is booted from its files
+	FilesFallback *bool                   `json:"filesFallback,omitempty"`
+	Iam           *map[string]interface{} `json:"iam,omitempty"`
+	Lifecycle     *struct {
 		AutoResume *bool                         `json:"autoResume,omitempty"`
 		OnTimeout  *NewSandboxLifecycleOnTimeout `json:"onTimeout,omitempty"`
 	} `json:"lifecycle,omitempty"`
@@ -274,7 +420,36 @@ type NewSandboxLifecycleOnTimeout string
 
 // PauseRequest defines model for PauseRequest.
 type PauseRequest struct {
+	// Memory false: keep its files only
 	Memory *bool `json:"memory,omitempty"`
+}
+
+// Plan defines model for Plan.
+type Plan struct {
+	// Ahead A start of the server would finish it; else it would take it back
+	Ahead   bool      `json:"ahead"`
+	BeganAt time.Time `json:"beganAt"`
+
+	// ImageID What it writes, reads or deletes
+	ImageID *string `json:"imageID,omitempty"`
+
+	// Made The copies of a clone
+	Made   *[]string `json:"made,omitempty"`
+	PlanID string    `json:"planID"`
+
+	// SandboxID Whom it is about: of a clone the source
+	SandboxID *string    `json:"sandboxID,omitempty"`
+	Steps     []PlanStep `json:"steps"`
+	Verb      PlanVerb   `json:"verb"`
+}
+
+// PlanVerb defines model for Plan.Verb.
+type PlanVerb string
+
+// PlanStep defines model for PlanStep.
+type PlanStep struct {
+	Done bool   `json:"done"`
+	Name string `json:"name"`
 }
 
 // RefreshRequest defines model for RefreshRequest.
@@ -283,11 +458,19 @@ type RefreshRequest struct {
 	Duration *int `json:"duration,omitempty"`
 }
 
+// Restored Ours: from what it came back; left out where it was booted
+type Restored string
+
 // ResumeRequest defines model for ResumeRequest.
 type ResumeRequest struct {
 	AutoPause *bool `json:"autoPause,omitempty"`
-	Memory    *bool `json:"memory,omitempty"`
-	Timeout   *int  `json:"timeout,omitempty"`
+
+	// FilesFallback Ours: boot it from its files if its memory cannot be restored
+	FilesFallback *bool `json:"filesFallback,omitempty"`
+
+	// Memory false: boot it from its files
+	Memory  *bool `json:"memory,omitempty"`
+	Timeout *int  `json:"timeout,omitempty"`
 }
 
 // RollbackRequest defines model for RollbackRequest.
@@ -309,29 +492,38 @@ type RollbackResultStatus string
 
 // Sandbox defines model for Sandbox.
 type Sandbox struct {
-	Alias              *string `json:"alias,omitempty"`
-	ClientID           string  `json:"clientID"`
-	Domain             *string `json:"domain,omitempty"`
-	EnvdAccessToken    *string `json:"envdAccessToken,omitempty"`
-	EnvdVersion        string  `json:"envdVersion"`
-	SandboxID          string  `json:"sandboxID"`
-	TemplateID         string  `json:"templateID"`
-	TrafficAccessToken *string `json:"trafficAccessToken,omitempty"`
+	Alias           *string `json:"alias,omitempty"`
+	ClientID        string  `json:"clientID"`
+	Domain          *string `json:"domain,omitempty"`
+	EnvdAccessToken *string `json:"envdAccessToken,omitempty"`
+	EnvdVersion     string  `json:"envdVersion"`
+
+	// Restored Ours: from what it came back; left out where it was booted
+	Restored           *Restored `json:"restored,omitempty"`
+	SandboxID          string    `json:"sandboxID"`
+	TemplateID         string    `json:"templateID"`
+	TrafficAccessToken *string   `json:"trafficAccessToken,omitempty"`
 }
 
 // SandboxDetail defines model for SandboxDetail.
 type SandboxDetail struct {
 	Alias               *string `json:"alias,omitempty"`
 	AllowInternetAccess *bool   `json:"allowInternetAccess,omitempty"`
-	ClientID            string  `json:"clientID"`
-	CpuCount            int     `json:"cpuCount"`
-	DiskSizeMB          int64   `json:"diskSizeMB"`
-	Domain              *string `json:"domain,omitempty"`
+
+	// AutoRecover Ours
+	AutoRecover *bool   `json:"autoRecover,omitempty"`
+	ClientID    string  `json:"clientID"`
+	CpuCount    int     `json:"cpuCount"`
+	DiskSizeMB  int64   `json:"diskSizeMB"`
+	Domain      *string `json:"domain,omitempty"`
 
 	// EndAt Left out by CubeSandbox where there is none
 	EndAt           *time.Time `json:"endAt,omitempty"`
 	EnvdAccessToken *string    `json:"envdAccessToken,omitempty"`
 	EnvdVersion     string     `json:"envdVersion"`
+
+	// FilesFallback Ours
+	FilesFallback *bool `json:"filesFallback,omitempty"`
 
 	// Generation Ours: which life this is
 	Generation *int64                  `json:"generation,omitempty"`
@@ -341,7 +533,10 @@ type SandboxDetail struct {
 	Network    *map[string]interface{} `json:"network,omitempty"`
 
 	// ParentID Ours: whose copy it is
-	ParentID     *string                   `json:"parentID,omitempty"`
+	ParentID *string `json:"parentID,omitempty"`
+
+	// Restored Ours: from what it came back; left out where it was booted
+	Restored     *Restored                 `json:"restored,omitempty"`
 	SandboxID    string                    `json:"sandboxID"`
 	StartedAt    time.Time                 `json:"startedAt"`
 	State        SandboxDetailState        `json:"state"`
@@ -354,7 +549,13 @@ type SandboxDetailState string
 
 // Snapshot defines model for Snapshot.
 type Snapshot struct {
-	CreatedAt       *time.Time      `json:"createdAt,omitempty"`
+	CreatedAt *time.Time `json:"createdAt,omitempty"`
+
+	// Durable Ours: it survives a power cut
+	Durable *bool `json:"durable,omitempty"`
+
+	// Level Ours: published survives the end of every process, durable a power cut too
+	Level           *Level          `json:"level,omitempty"`
 	Names           []string        `json:"names"`
 	OriginSandboxID *string         `json:"originSandboxID,omitempty"`
 	SnapshotID      string          `json:"snapshotID"`
@@ -379,13 +580,19 @@ type Template struct {
 	CpuCount    int                  `json:"cpuCount"`
 	CreatedAt   time.Time            `json:"createdAt"`
 	DiskSizeMB  int64                `json:"diskSizeMB"`
-	EnvdVersion *string              `json:"envdVersion,omitempty"`
-	MemoryMB    int64                `json:"memoryMB"`
-	Names       []string             `json:"names"`
-	Public      bool                 `json:"public"`
-	Status      TemplateStatus       `json:"status"`
-	TemplateID  string               `json:"templateID"`
-	UpdatedAt   time.Time            `json:"updatedAt"`
+
+	// Durable Ours: it survives a power cut
+	Durable     *bool   `json:"durable,omitempty"`
+	EnvdVersion *string `json:"envdVersion,omitempty"`
+
+	// Level Ours: published survives the end of every process, durable a power cut too
+	Level      *Level         `json:"level,omitempty"`
+	MemoryMB   int64          `json:"memoryMB"`
+	Names      []string       `json:"names"`
+	Public     bool           `json:"public"`
+	Status     TemplateStatus `json:"status"`
+	TemplateID string         `json:"templateID"`
+	UpdatedAt  time.Time      `json:"updatedAt"`
 }
 
 // TemplateBuildStatus defines model for Template.BuildStatus.
@@ -399,6 +606,17 @@ type TimeoutRequest struct {
 	// Timeout Seconds from now; -1 for never (CubeSandbox)
 	Timeout int `json:"timeout"`
 }
+
+// VerifiedImage defines model for VerifiedImage.
+type VerifiedImage struct {
+	// Bytes On disk
+	Bytes   int64  `json:"bytes"`
+	Durable bool   `json:"durable"`
+	ImageID string `json:"imageID"`
+}
+
+// Key defines model for key.
+type Key = string
 
 // Limit defines model for limit.
 type Limit = int
@@ -428,6 +646,24 @@ type Resume = ResumeRequest
 type ListSandboxesParams struct {
 	// Metadata A query string of its own, k=v&k2=v2: all must fit
 	Metadata *Metadata `form:"metadata,omitempty" json:"metadata,omitempty"`
+}
+
+// CreateSandboxParams defines parameters for CreateSandbox.
+type CreateSandboxParams struct {
+	// IdempotencyKey Ours: the same request with the same key is answered by what the first one made, for a day
+	IdempotencyKey *Key `json:"Idempotency-Key,omitempty"`
+}
+
+// CloneSandboxParams defines parameters for CloneSandbox.
+type CloneSandboxParams struct {
+	// IdempotencyKey Ours: the same request with the same key is answered by what the first one made, for a day
+	IdempotencyKey *Key `json:"Idempotency-Key,omitempty"`
+}
+
+// CreateSnapshotParams defines parameters for CreateSnapshot.
+type CreateSnapshotParams struct {
+	// IdempotencyKey Ours: the same request with the same key is answered by what the first one made, for a day
+	IdempotencyKey *Key `json:"Idempotency-Key,omitempty"`
 }
 
 // ListSnapshotsParams defines parameters for ListSnapshots.
@@ -462,6 +698,15 @@ type ListSandboxesV2Params struct {
 
 // ListSandboxesV2ParamsOrder defines parameters for ListSandboxesV2.
 type ListSandboxesV2ParamsOrder string
+
+// CreateSandboxV2Params defines parameters for CreateSandboxV2.
+type CreateSandboxV2Params struct {
+	// IdempotencyKey Ours: the same request with the same key is answered by what the first one made, for a day
+	IdempotencyKey *Key `json:"Idempotency-Key,omitempty"`
+}
+
+// CollectGarbageJSONRequestBody defines body for CollectGarbage for application/json ContentType.
+type CollectGarbageJSONRequestBody = CollectRequest
 
 // CreateSandboxJSONRequestBody defines body for CreateSandbox for application/json ContentType.
 type CreateSandboxJSONRequestBody = NewSandbox

@@ -1,0 +1,231 @@
+package http
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	cube "cubesandbox"
+)
+
+func TestWhatIsAskedForOfFilesAndRecoveryReachesTheService(t *testing.T) {
+	for _, as := range []headers{asE2B, asCube} {
+		for fields, want := range map[string][2]bool{
+			``:                    {false, false},
+			`,"autoRecover":true`: {true, false},
+			`,"filesFallback":true,"autoRecover":false`:   {false, true},
+			`,"auto_recover":true,"files_fallback":true`:  {true, true},
+			`,"autoRecover":null,"filesFallback":null`:    {false, false},
+			`,"autoPause":true,"filesFallback":true`:      {false, true},
+			`,"lifecycle":{"onTimeout":"pause"},"iam":{}`: {false, false},
+		} {
+			if n := asked(t, as, "/sandboxes", fields); n.AutoRecover != want[0] || n.FilesFallback != want[1] {
+				t.Errorf("%s: auto recover %v, files fallback %v, want %v", fields, n.AutoRecover, n.FilesFallback, want)
+			}
+		}
+		for body, want := range map[string]cube.Pausing{``: {}, `{"memory":true}`: {}, `{"memory":false}`: {FilesOnly: true}} {
+			s := willing()
+			stubbed(t, s).want(204, as, "POST", aBox+"/pause", body)
+			if s.asked != want {
+				t.Errorf("pause %s: asked for %+v, want %+v", body, s.asked, want)
+			}
+		}
+		for body, want := range map[string][2]bool{
+			`{"timeout":60}`:                 {false, false},
+			`{"timeout":60,"memory":true}`:   {false, false},
+			`{"timeout":60,"memory":false}`:  {true, false},
+			`{"filesFallback":true}`:         {false, true},
+			`{"files_fallback":true}`:        {false, true},
+			`{"memory":null,"autoPause":""}`: {false, false},
+		} {
+			for verb, status := range map[string]int{"/resume": 201, "/connect": 200} {
+				s := willing()
+				if strings.Contains(body, `""`) {
+					stubbed(t, s).want(400, as, "POST", aBox+verb, body).says("autoPause", "true or false")
+					continue
+				}
+				stubbed(t, s).want(status, as, "POST", aBox+verb, body)
+				if o := s.asked.(cube.Resumption); o.Files != want[0] || o.FilesFallback != want[1] {
+					t.Errorf("%s %s: files %v, fallback %v, want %v", verb, body, o.Files, o.FilesFallback, want)
+				}
+			}
+		}
+		w := stubbed(t, willing())
+		for field, path := range map[string]string{"filesFallback": aBox + "/resume", "memory": aBox + "/pause", "dryRun": "/gc"} {
+			w.want(400, as, "POST", path, `{"`+field+`":"yes"}`).says(field, "true or false")
+		}
+	}
+}
+
+func TestAMemoryThatCannotBeRestoredIsSaidWithTheWayToItsFiles(t *testing.T) {
+	for err, status := range map[error]int{
+		&cube.CorruptError{Image: "snap-1", File: "pages", Detail: "short"}:            500,
+		fmt.Errorf("image snap-1 needs the CPU feature avx: %w", cube.ErrIncompatible): 409,
+	} {
+		w := stubbed(t, failing(err))
+		for _, as := range []headers{asE2B, asCube} {
+			for _, verb := range []string{"/connect", "/resume"} {
+				w.want(status, as, "POST", aBox+verb, "").says("snap-1", `"memory": false`, "cube sandbox resume --files")
+				got := w.want(status, as, "POST", aBox+verb, `{"memory":false}`)
+				if strings.Contains(got.text, "--files") {
+					t.Errorf("who asks for the files is told to: %s", got.text)
+				}
+			}
+		}
+	}
+}
+
+func TestFromWhatASandboxCameBackIsSaid(t *testing.T) {
+	s := willing()
+	w := stubbed(t, s)
+	for _, as := range []headers{asE2B, asCube} {
+		for _, restored := range []cube.Restored{"", cube.RestoredMemory, cube.RestoredFiles} {
+			s.record.Restored, s.record.AutoRecover, s.record.FilesFallback = restored, restored == cube.RestoredFiles, restored == cube.RestoredMemory
+			for _, got := range []reply{
+				w.want(201, as, "POST", "/sandboxes", `{"templateID":"base"}`), w.want(200, as, "POST", aBox+"/connect", ""),
+				w.want(201, as, "POST", aBox+"/resume", ""), w.want(201, as, "POST", aBox+"/recover", ""), w.want(200, as, "GET", aBox, ""),
+			} {
+				if said, _ := got.object()["restored"].(string); said != string(restored) {
+					t.Errorf("%s: restored %q, want %q", got.what, said, restored)
+				}
+			}
+			if d := w.want(200, as, "GET", aBox, "").object(); d["autoRecover"] != s.record.AutoRecover || d["filesFallback"] != s.record.FilesFallback {
+				t.Errorf("%v, want auto recover %v, files fallback %v", d, s.record.AutoRecover, s.record.FilesFallback)
+			}
+		}
+	}
+}
+
+func TestTheLevelOfASnapshotAndOfATemplateIsSaid(t *testing.T) {
+	for durable, level := range map[bool]string{false: "published", true: "durable"} {
+		s := willing()
+		s.snapshot = cube.Snapshot{ID: "snap-1", Durable: durable}
+		s.snapshots = []cube.Snapshot{s.snapshot}
+		s.templates = []cube.Template{{Image: cube.Image{ID: "tpl-1", Durable: durable}}}
+		w := stubbed(t, s)
+		for _, as := range []headers{asE2B, asCube} {
+			for _, got := range []map[string]any{
+				w.want(201, as, "POST", aBox+"/snapshots", "").object(), w.want(200, as, "GET", "/snapshots", "").objects()[0],
+				w.want(200, as, "GET", "/templates/tpl-1", "").object(), w.want(200, as, "GET", "/templates", "").objects()[0],
+			} {
+				if got["durable"] != durable || got["level"] != level {
+					t.Errorf("%v, want durable %v, level %s", got, durable, level)
+				}
+			}
+		}
+	}
+}
+
+func TestWhatHasEndedIsListedWithItsReasonAndTheWayBack(t *testing.T) {
+	at := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	id := func(c string) cube.SandboxID { return cube.SandboxID(strings.Repeat(c, 32)) }
+	s := willing()
+	s.ended = []cube.Record{
+		{ID: id("a"), Template: "tpl-1", Alias: "base", StartedAt: at, End: &cube.Death{Reason: cube.DeathOOM, Detail: "in the sentry", At: at.Add(time.Hour)}, Recoverable: true},
+		{ID: id("b"), Template: "tpl-1", StartedAt: at, End: &cube.Death{Reason: cube.DeathKilled, At: at}},
+		{ID: id("c"), Template: "tpl-1", StartedAt: at, End: &cube.Death{Reason: cube.DeathCrash, At: at}, Recoverable: true},
+		{ID: id("d"), Template: "tpl-1", StartedAt: at, ChangedAt: at},
+	}
+	s.snapshots = []cube.Snapshot{{ID: "snap-3", Source: id("a")}, {ID: "snap-2", Source: id("b")}, {ID: "snap-1", Source: id("a")}}
+	for _, as := range []headers{asE2B, asCube} {
+		got := stubbed(t, s).want(200, as, "GET", "/sandboxes/ended", "").objects()
+		want := []map[string]any{
+			{"sandboxID": id("a"), "templateID": "tpl-1", "alias": "base", "startedAt": "2026-11-30T12:00:00Z", "endedAt": "2026-11-30T13:00:00Z",
+				"reason": "oom", "detail": "in the sentry", "recoverable": true, "recoverySnapshotID": "snap-3"},
+			{"sandboxID": id("b"), "templateID": "tpl-1", "startedAt": "2026-11-30T12:00:00Z", "endedAt": "2026-11-30T12:00:00Z", "reason": "killed", "recoverable": false},
+			{"sandboxID": id("c"), "templateID": "tpl-1", "startedAt": "2026-11-30T12:00:00Z", "endedAt": "2026-11-30T12:00:00Z", "reason": "crash", "recoverable": false},
+			{"sandboxID": id("d"), "templateID": "tpl-1", "startedAt": "2026-11-30T12:00:00Z", "endedAt": "2026-11-30T12:00:00Z", "reason": "unknown", "recoverable": false},
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("got  %v\nwant %v", got, want)
+		}
+	}
+	if got := stubbed(t, willing()).want(200, asCube, "GET", "/sandboxes/ended", ""); got.text != "[]\n" {
+		t.Errorf("of none: %q", got.text)
+	}
+}
+
+func TestADeadSandboxIsListedAndRecoveredUnderItsId(t *testing.T) {
+	w := newWorld(t)
+	path := w.create(asCube)
+	before := w.want(200, asCube, "GET", path, "").object()
+	w.want(409, asCube, "POST", path+"/recover", "")
+	w.want(404, asCube, "POST", "/sandboxes/"+strings.Repeat("0", 32)+"/recover", "").says("not found")
+	id, err := cube.ParseSandboxID(strings.TrimPrefix(path, "/sandboxes/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap := w.want(201, asCube, "POST", path+"/snapshots", "").object()["snapshotID"]
+	if err := w.m.Die(id, cube.DeathCrash, "killed by a test"); err != nil {
+		t.Fatal(err)
+	}
+	w.await(404, path)
+	w.want(404, asE2B, "GET", path, "").says("crash", "killed by a test", "cube sandbox recover "+string(id))
+	if l := w.want(200, asCube, "GET", "/sandboxes/ended", "").objects(); len(l) != 1 || l[0]["sandboxID"] != string(id) || l[0]["reason"] != "crash" || l[0]["recoverySnapshotID"] != snap {
+		t.Fatalf("ended: %v", l)
+	}
+	got := w.want(201, asE2B, "POST", path+"/recover", "").object()
+	if got["sandboxID"] != string(id) || got["envdAccessToken"] != before["envdAccessToken"] || got["restored"] != "memory" {
+		t.Errorf("recovered as %v, was %v", got, before)
+	}
+	w.want(200, asCube, "GET", path, "")
+	if l := w.want(200, asCube, "GET", "/sandboxes/ended", "").objects(); len(l) != 0 {
+		t.Errorf("ended: %v", l)
+	}
+	w.want(204, asCube, "DELETE", path, "")
+	w.want(404, asCube, "POST", path+"/recover", "").says("killed")
+}
+
+func TestAnImageIsVerifiedByIdOrName(t *testing.T) {
+	s := willing()
+	s.image = cube.Image{ID: "snap-1", Bytes: 5 << 20, Durable: true}
+	w := stubbed(t, s)
+	got := w.want(200, asCube, "POST", "/images/ready/verify", "").object()
+	if s.asked != "ready" || got["imageID"] != "snap-1" || got["bytes"] != float64(5<<20) || got["durable"] != true {
+		t.Errorf("asked for %v, got %v", s.asked, got)
+	}
+	w = newWorld(t)
+	w.want(200, asE2B, "POST", "/images/base/verify", "")
+	w.want(404, asE2B, "POST", "/images/nope/verify", "").says("not found")
+	if err := w.m.Corrupt(w.template); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.want(500, asCube, "POST", "/images/base/verify", ""); got.object()["error_code"] != "image_corrupt" {
+		t.Errorf("%s", got.text)
+	}
+}
+
+func TestGarbageIsCollectedOrOnlyNamed(t *testing.T) {
+	s := willing()
+	s.garbage = []cube.Garbage{{Kind: cube.GarbageRootfs, Name: "abc", Bytes: 7, Why: "no image has it"}}
+	w := stubbed(t, s)
+	for body, dry := range map[string]bool{"": false, `{"dryRun":false}`: false, `{"dryRun":true}`: true} {
+		got := w.want(200, asCube, "POST", "/gc", body)
+		if s.asked != dry || strings.TrimSpace(got.text) != `[{"bytes":7,"kind":"file system","name":"abc","why":"no image has it"}]` {
+			t.Errorf("%s: asked with dry %v, got %s", body, s.asked, got.text)
+		}
+	}
+	if got := newWorld(t).want(200, asE2B, "POST", "/gc", ""); got.text != "[]\n" {
+		t.Errorf("where nothing is: %q", got.text)
+	}
+}
+
+func TestPlansSayHowFarTheyAre(t *testing.T) {
+	s := willing()
+	s.plans = []cube.PlanState{{
+		Plan:  cube.Plan{ID: "p1", Verb: cube.VerbClone, Sandbox: "aa", Made: []cube.SandboxID{"bb", "cc"}, Key: "a secret", BeganAt: time.Unix(0, 0)},
+		Steps: []cube.StepState{{Name: "saved", Done: true}, {Name: "restored"}}, Ahead: true,
+	}}
+	got := stubbed(t, s).want(200, asE2B, "GET", "/plans", "").objects()
+	want := []map[string]any{{
+		"planID": "p1", "verb": "clone", "sandboxID": "aa", "made": []any{"bb", "cc"}, "beganAt": "1970-01-01T00:00:00Z", "ahead": true,
+		"steps": []any{map[string]any{"name": "saved", "done": true}, map[string]any{"name": "restored", "done": false}},
+	}}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	if got := newWorld(t).want(200, asCube, "GET", "/plans", ""); got.text != "[]\n" {
+		t.Errorf("where nothing is under way: %q", got.text)
+	}
+}

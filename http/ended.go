@@ -1,0 +1,75 @@
+package http
+
+import (
+	"net/http"
+
+	cube "cubesandbox"
+	"cubesandbox/http/openapi"
+)
+
+// recover brings one that has died back from its newest snapshot.
+func (a *API) recover(c *call) (answer, error) {
+	id, err := c.box()
+	if err != nil {
+		return answer{}, err
+	}
+	r, err := a.svc.Recover(c.ctx(), id)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{status: http.StatusCreated, body: a.sandbox(r)}, nil
+}
+
+// ended lists those that are no more, and says from what they can be brought back.
+func (a *API) ended(c *call) (answer, error) {
+	all, err := a.svc.Ended(c.ctx())
+	if err != nil {
+		return answer{}, err
+	}
+	newest, err := a.newestSnapshots(c, all)
+	if err != nil {
+		return answer{}, err
+	}
+	out := make([]openapi.EndedSandbox, len(all))
+	for i, r := range all {
+		out[i] = endedSandbox(r, newest[r.ID])
+	}
+	return answer{status: http.StatusOK, body: out}, nil
+}
+
+// newestSnapshots finds the last snapshot of each sandbox, if any of them could be
+// recovered.
+func (a *API) newestSnapshots(c *call, all []cube.Record) (map[cube.SandboxID]cube.ImageID, error) {
+	newest := map[cube.SandboxID]cube.ImageID{}
+	wanted := false
+	for _, r := range all {
+		wanted = wanted || r.Recoverable
+	}
+	if !wanted {
+		return newest, nil
+	}
+	page, err := a.svc.Snapshots(c.ctx(), cube.SnapshotQuery{})
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range page.Snapshots { // the newest first
+		if newest[s.Source] == "" {
+			newest[s.Source] = s.ID
+		}
+	}
+	return newest, nil
+}
+
+func endedSandbox(r cube.Record, newest cube.ImageID) openapi.EndedSandbox {
+	e := openapi.EndedSandbox{
+		SandboxID: string(r.ID), TemplateID: string(r.Template), Alias: some(r.Alias), StartedAt: r.StartedAt.UTC(),
+		EndedAt: r.ChangedAt.UTC(), Reason: string(cube.DeathUnknown),
+	}
+	if d := r.End; d != nil {
+		e.EndedAt, e.Reason, e.Detail = d.At.UTC(), string(d.Reason), some(d.Detail)
+	}
+	if r.Recoverable && newest != "" {
+		e.Recoverable, e.RecoverySnapshotID = true, some(string(newest))
+	}
+	return e
+}
