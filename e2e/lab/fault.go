@@ -174,7 +174,7 @@ func (l *Lab) BreakDisk(t *testing.T, id cube.ImageID) (undo func()) {
 	}
 	disk, size := filepath.Join(dir, "disk"), fi.Size()*3/2+16<<20
 	ctx := t.Context()
-	if err := makeFileSystem(ctx, disk, size); err != nil {
+	if err := (Disk{Size: size}).makeFileSystem(ctx, disk); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.CommandContext(ctx, "losetup", "--find", "--show", disk).Output()

@@ -33,12 +33,16 @@ type Lab struct {
 
 	opt  local.Options
 	disk string // the file that the state directory's file system is in
+	kind Disk
 	log  *os.File
 }
 
 // Open makes a lab. budget bounds what sandboxes may take together, in bytes; 0:
 // what there is. Close it.
-func Open(ctx context.Context, budget int64) (_ *Lab, err error) {
+func Open(ctx context.Context, budget int64) (*Lab, error) { return openOn(ctx, budget, Disk{}) }
+
+// openOn is Open on such a disk.
+func openOn(ctx context.Context, budget int64, d Disk) (_ *Lab, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("end-to-end tests make sandboxes, which needs root; run them as root: sudo make test")
 	}
@@ -46,7 +50,10 @@ func Open(ctx context.Context, budget int64) (_ *Lab, err error) {
 		return nil, fmt.Errorf("what a killed test left: %w", err)
 	}
 	name := fmt.Sprintf("%s%d-%d", prefix, os.Getpid(), time.Now().UnixNano()%1e6)
-	l := &Lab{opt: local.Options{RunDir: filepath.Join("/run", name), MemoryBudget: budget}}
+	if d.Size == 0 {
+		d.Size = diskSize
+	}
+	l := &Lab{opt: local.Options{RunDir: filepath.Join("/run", name), MemoryBudget: budget}, kind: d}
 	if err := l.findPrograms(); err != nil {
 		return nil, err
 	}
@@ -187,26 +194,10 @@ func (l *Lab) makeDisk(ctx context.Context, dir string) error {
 		return err
 	}
 	l.disk = filepath.Join(dir, "disk")
-	if err := makeFileSystem(ctx, l.disk, diskSize); err != nil {
+	if err := l.kind.makeFileSystem(ctx, l.disk); err != nil {
 		return err
 	}
-	if err := command(ctx, "mount", "-o", "loop", l.disk, l.opt.StateDir); err != nil {
-		return err
-	}
-	return os.Chmod(l.opt.StateDir, 0o711)
-}
-
-// makeFileSystem makes a file with an empty ext4 in it.
-func makeFileSystem(ctx context.Context, file string, size int64) error {
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
-		return err
-	}
-	// No journal, nothing reserved for root: full is full.
-	return command(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", file)
+	return l.kind.mount(ctx, l.disk, l.opt.StateDir)
 }
 
 func command(ctx context.Context, name string, args ...string) error {

@@ -29,6 +29,7 @@ type Server struct {
 	API   *client.Client
 
 	flags             []string
+	bootID            string // a file with the id of the boot that the server is to see; empty: the machine's
 	cmd               *exec.Cmd
 	ended             chan error
 	apiAddr, dataAddr string
@@ -40,19 +41,7 @@ const answerTime = 30 * time.Second
 // OpenServer makes a lab and starts a server in it, on free ports, without pools
 // where flags do not say otherwise. Close it.
 func OpenServer(ctx context.Context, flags ...string) (*Server, error) {
-	l, err := Open(ctx, 0)
-	if err != nil {
-		return nil, err
-	}
-	// The server would take the witness in: it is a snapshot without a record.
-	if err := errors.Join(l.Images.Delete(l.Witness), l.Session.Close()); err != nil {
-		return nil, errors.Join(err, l.removeFiles())
-	}
-	s := &Server{Lab: l, flags: flags}
-	if err := s.Start(ctx); err != nil {
-		return nil, errors.Join(err, s.Close(ctx))
-	}
-	return s, nil
+	return OpenServerOn(ctx, Disk{}, flags...)
 }
 
 // Start starts the server, on the ports that it had.
@@ -67,7 +56,7 @@ func (s *Server) Start(ctx context.Context) error {
 		"serve", "--state-dir", s.opt.StateDir, "--run-dir", s.opt.RunDir, "--bin-dir", s.opt.BinDir, "--debug",
 		"--listen", s.apiAddr, "--data-listen", s.dataAddr, "--pool-booted", "0", "--pool-restored", "0",
 	}, s.flags...)
-	s.cmd = exec.Command(filepath.Join(s.opt.BinDir, "cube"), args...)
+	s.cmd = s.command(args)
 	log, err := os.OpenFile(s.LogPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -114,8 +103,7 @@ func (s *Server) waitReady(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		state, ok, err := serve.Running(s.opt.RunDir)
-		if err == nil && ok && state.PID == s.cmd.Process.Pid {
+		if state, ok := s.announced(); ok {
 			s.State = state
 			return nil
 		}
@@ -225,10 +213,9 @@ func (s *Server) clean(t *testing.T) {
 	}
 }
 
-// Command is the cube program, for this server's directories.
+// Command is the cube program, for this server's directories, in the same boot.
 func (s *Server) Command(args ...string) *exec.Cmd {
-	return exec.Command(filepath.Join(s.opt.BinDir, "cube"),
-		append(args, "--run-dir", s.opt.RunDir, "--state-dir", s.opt.StateDir, "--bin-dir", s.opt.BinDir)...)
+	return s.command(append(args, "--run-dir", s.opt.RunDir, "--state-dir", s.opt.StateDir, "--bin-dir", s.opt.BinDir))
 }
 
 // LivesHere counts the lives that the keeper has.

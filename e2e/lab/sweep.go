@@ -47,6 +47,9 @@ func ownerLives(name string) bool {
 }
 
 func sweepOne(ctx context.Context, runDir, stateDir string) error {
+	if err := killBooted(runDir, stateDir); err != nil {
+		return err
+	}
 	if _, err := serve.Stop(ctx, runDir); err != nil {
 		return err
 	}
