@@ -92,7 +92,8 @@ func (c *Client) Close() { c.transport.CloseIdleConnections() }
 type call struct {
 	method, path string
 	query        url.Values
-	body         any // nil: none
+	body         any    // nil: none
+	key          string // idempotency key; empty: none
 }
 
 // do sends a call and reads its answer into out, unless that is nil. It returns the
@@ -147,6 +148,9 @@ func (c *Client) request(ctx context.Context, r call) (*http.Request, error) {
 	req.Header.Set("Accept", "application/json")
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if r.key != "" {
+		req.Header.Set("Idempotency-Key", r.key)
 	}
 	if c.o.Key != "" {
 		req.Header.Set("X-API-Key", c.o.Key)

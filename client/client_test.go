@@ -138,7 +138,7 @@ func TestEachStatusMeansAnErrorThatACallerCanActOn(t *testing.T) {
 	c := s.Client(t)
 	for status, want := range map[int]error{
 		400: cube.ErrInvalid, 401: client.ErrUnauthorized, 403: client.ErrUnauthorized, 404: cube.ErrNotFound, 408: cube.ErrUnavailable,
-		409: cube.ErrConflict, 410: cube.ErrDead, 413: cube.ErrInvalid, 429: cube.ErrNoCapacity, 501: cube.ErrUnsupported,
+		409: cube.ErrConflict, 410: cube.ErrDead, 413: cube.ErrInvalid, 422: cube.ErrKeyReused, 429: cube.ErrNoCapacity, 501: cube.ErrUnsupported,
 		503: cube.ErrUnavailable, 504: cube.ErrUnavailable, 507: cube.ErrNoSpace,
 	} {
 		s.Fail("POST /sandboxes", status)

@@ -52,12 +52,19 @@ var kinds = map[int]error{
 	http.StatusConflict:              cube.ErrConflict,
 	http.StatusGone:                  cube.ErrDead,
 	http.StatusRequestEntityTooLarge: cube.ErrInvalid,
-	http.StatusUnprocessableEntity:   cube.ErrInvalid,
+	http.StatusUnprocessableEntity:   cube.ErrKeyReused,
 	http.StatusTooManyRequests:       cube.ErrNoCapacity,
 	http.StatusNotImplemented:        cube.ErrUnsupported,
 	http.StatusServiceUnavailable:    cube.ErrUnavailable,
 	http.StatusGatewayTimeout:        cube.ErrUnavailable,
 	http.StatusInsufficientStorage:   cube.ErrNoSpace,
+}
+
+// words are what the server's own words mean; E2B's say no more than the status.
+var words = map[string]error{
+	"idempotency_key_reused": cube.ErrKeyReused,
+	"image_corrupt":          cube.ErrCorrupt,
+	"image_incompatible":     cube.ErrIncompatible,
 }
 
 // Unwrap makes errors.Is work with the root package's errors.
@@ -92,6 +99,7 @@ func parseError(res *http.Response, body []byte) *Error {
 	if text, ok := said.Error.(string); ok && e.Message == "" {
 		e.Message = text
 	}
+	e.kind = words[said.Code]
 	switch {
 	case res.StatusCode != http.StatusBadGateway || said.Sandbox == "":
 	case said.Port != 0:

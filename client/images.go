@@ -16,15 +16,25 @@ type Snapshot struct {
 	// Source is the sandbox that was saved.
 	Source    cube.SandboxID `json:"originSandboxID,omitempty"`
 	CreatedAt *time.Time     `json:"createdAt,omitempty"`
+	// Durable: it survives a power cut, which it does within seconds. It always
+	// survives the end of all processes of the server.
+	Durable bool `json:"durable"`
+	// Level says the same in a word: published or durable.
+	Level string `json:"level,omitempty"`
 }
 
 // Snapshot saves a running sandbox, which runs on. The name may be empty.
-func (c *Client) Snapshot(ctx context.Context, id cube.SandboxID, name string) (s Snapshot, err error) {
+func (c *Client) Snapshot(ctx context.Context, id cube.SandboxID, name string) (Snapshot, error) {
+	return c.SnapshotOnce(ctx, id, name, "")
+}
+
+// SnapshotOnce is Snapshot with an idempotency key, as in NewSandbox.
+func (c *Client) SnapshotOnce(ctx context.Context, id cube.SandboxID, name, key string) (s Snapshot, err error) {
 	body := map[string]any{}
 	if name != "" {
 		body["name"] = name
 	}
-	_, err = c.do(ctx, call{method: http.MethodPost, path: sandboxPath(id, "snapshots"), body: body}, &s)
+	_, err = c.do(ctx, call{method: http.MethodPost, path: sandboxPath(id, "snapshots"), body: body, key: key}, &s)
 	return s, err
 }
 
@@ -56,6 +66,21 @@ func (c *Client) Templates(ctx context.Context) ([]Template, error) {
 func (c *Client) DeleteImage(ctx context.Context, idOrName string) error {
 	_, err := c.do(ctx, call{method: http.MethodDelete, path: "/templates/" + url.PathEscape(idOrName)}, nil)
 	return err
+}
+
+// Verified is what reading an image whole has found.
+type Verified struct {
+	ID cube.ImageID `json:"imageID"`
+	// Bytes is its size on disk.
+	Bytes   int64 `json:"bytes"`
+	Durable bool  `json:"durable"`
+}
+
+// VerifyImage has the server read a template or snapshot whole, by id or name.
+// cube.ErrCorrupt where it is not what was saved.
+func (c *Client) VerifyImage(ctx context.Context, idOrName string) (v Verified, err error) {
+	_, err = c.do(ctx, call{method: http.MethodPost, path: "/images/" + url.PathEscape(idOrName) + "/verify"}, &v)
+	return v, err
 }
 
 // Health is what a server says of itself to anybody.

@@ -34,8 +34,13 @@ type Sandbox struct {
 	// Domain is what the host names of its ports end in.
 	Domain string `json:"domain,omitempty"`
 	// Parent is the sandbox that this is a copy of; empty for none.
-	Parent      cube.SandboxID `json:"parentID,omitempty"`
-	EnvdVersion string         `json:"envdVersion,omitempty"`
+	Parent cube.SandboxID `json:"parentID,omitempty"`
+	// Restored says from what its current life began, if that is known.
+	Restored cube.Restored `json:"restored,omitempty"`
+	// AutoRecover and FilesFallback are as in NewSandbox.
+	AutoRecover   bool   `json:"autoRecover,omitempty"`
+	FilesFallback bool   `json:"filesFallback,omitempty"`
+	EnvdVersion   string `json:"envdVersion,omitempty"`
 }
 
 // Lifecycle says what happens to a sandbox when its time is over.
@@ -59,6 +64,13 @@ type NewSandbox struct {
 	NoInternet bool
 	// Private: its ports need the traffic token.
 	Private bool
+	// AutoRecover: when it dies it is brought back from its newest snapshot.
+	AutoRecover bool
+	// FilesFallback: where its memory cannot be restored, it is booted from its files.
+	FilesFallback bool
+	// Key makes the call idempotent: the same again within a day is answered by what
+	// the first one made. 1 to 255 visible ASCII characters; empty: it is not.
+	Key string
 }
 
 func (n NewSandbox) body() map[string]any {
@@ -77,6 +89,12 @@ func (n NewSandbox) body() map[string]any {
 	}
 	if n.NoInternet {
 		b["allow_internet_access"] = false
+	}
+	if n.AutoRecover {
+		b["autoRecover"] = true
+	}
+	if n.FilesFallback {
+		b["filesFallback"] = true
 	}
 	if n.Private {
 		b["network"] = map[string]any{"allowPublicTraffic": false}
@@ -102,7 +120,7 @@ func sandboxPath(id cube.SandboxID, verb string) string {
 
 // Create makes a sandbox and returns when it answers.
 func (c *Client) Create(ctx context.Context, n NewSandbox) (s Sandbox, err error) {
-	_, err = c.do(ctx, call{method: http.MethodPost, path: "/sandboxes", body: n.body()}, &s)
+	_, err = c.do(ctx, call{method: http.MethodPost, path: "/sandboxes", body: n.body(), key: n.Key}, &s)
 	return s, err
 }
 
@@ -175,16 +193,57 @@ func (c *Client) Pause(ctx context.Context, id cube.SandboxID) error {
 	return err
 }
 
+// PauseFilesOnly keeps what a sandbox has written to its disk, and no memory: it will
+// be booted from that.
+func (c *Client) PauseFilesOnly(ctx context.Context, id cube.SandboxID) error {
+	_, err := c.do(ctx, call{method: http.MethodPost, path: sandboxPath(id, "pause"), body: map[string]any{"memory": false}}, nil)
+	return err
+}
+
+// Resumption says how a paused sandbox comes back.
+type Resumption struct {
+	// Timeout from now; 0 leaves the one that it had.
+	Timeout time.Duration
+	// Files: boot it from its files, whether its memory can be restored or not.
+	Files bool
+	// FilesFallback: boot it from its files if its memory cannot be restored.
+	FilesFallback bool
+}
+
+func (o Resumption) body() map[string]any {
+	b := map[string]any{}
+	if o.Timeout != 0 {
+		b["timeout"] = seconds(o.Timeout)
+	}
+	if o.Files {
+		b["memory"] = false
+	}
+	if o.FilesFallback {
+		b["filesFallback"] = true
+	}
+	return b
+}
+
 // Resume brings a paused sandbox back; cube.ErrConflict when it runs. A timeout of 0
 // leaves the one that it had.
-func (c *Client) Resume(ctx context.Context, id cube.SandboxID, timeout time.Duration) (s Sandbox, err error) {
-	_, err = c.do(ctx, call{method: http.MethodPost, path: sandboxPath(id, "resume"), body: timeoutBody(timeout)}, &s)
+func (c *Client) Resume(ctx context.Context, id cube.SandboxID, timeout time.Duration) (Sandbox, error) {
+	return c.ResumeWith(ctx, id, Resumption{Timeout: timeout})
+}
+
+// ResumeWith is Resume that says more.
+func (c *Client) ResumeWith(ctx context.Context, id cube.SandboxID, o Resumption) (s Sandbox, err error) {
+	_, err = c.do(ctx, call{method: http.MethodPost, path: sandboxPath(id, "resume"), body: o.body()}, &s)
 	return s, err
 }
 
 // Connect makes sure that a sandbox runs. A timeout of 0 leaves the one that it had.
-func (c *Client) Connect(ctx context.Context, id cube.SandboxID, timeout time.Duration) (s Sandbox, err error) {
-	_, err = c.do(ctx, call{method: http.MethodPost, path: sandboxPath(id, "connect"), body: timeoutBody(timeout)}, &s)
+func (c *Client) Connect(ctx context.Context, id cube.SandboxID, timeout time.Duration) (Sandbox, error) {
+	return c.ConnectWith(ctx, id, Resumption{Timeout: timeout})
+}
+
+// ConnectWith is Connect that says more.
+func (c *Client) ConnectWith(ctx context.Context, id cube.SandboxID, o Resumption) (s Sandbox, err error) {
+	_, err = c.do(ctx, call{method: http.MethodPost, path: sandboxPath(id, "connect"), body: o.body()}, &s)
 	return s, err
 }
 
@@ -193,14 +252,6 @@ func (c *Client) SetTimeout(ctx context.Context, id cube.SandboxID, timeout time
 	body := map[string]any{"timeout": seconds(timeout)}
 	_, err := c.do(ctx, call{method: http.MethodPost, path: sandboxPath(id, "timeout"), body: body}, nil)
 	return err
-}
-
-func timeoutBody(d time.Duration) map[string]any {
-	b := map[string]any{}
-	if d != 0 {
-		b["timeout"] = seconds(d)
-	}
-	return b
 }
 
 // Rollback takes a running sandbox back to a snapshot, by id or name.
@@ -218,6 +269,8 @@ type Cloning struct {
 	Concurrency int `json:"concurrency,omitempty"`
 	// Timeout of each; 0: that of the source.
 	Timeout time.Duration `json:"-"`
+	// Key is as in NewSandbox.
+	Key string `json:"-"`
 }
 
 // Clone makes sandboxes from a running one, of one instant: all or none.
@@ -231,7 +284,7 @@ func (c *Client) Clone(ctx context.Context, id cube.SandboxID, k Cloning) ([]San
 		body.Timeout = &t
 	}
 	var out []Sandbox
-	_, err := c.do(ctx, call{method: http.MethodPost, path: sandboxPath(id, "clone"), body: body}, &out)
+	_, err := c.do(ctx, call{method: http.MethodPost, path: sandboxPath(id, "clone"), body: body, key: k.Key}, &out)
 	return out, err
 }
 

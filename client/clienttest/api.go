@@ -17,7 +17,8 @@ func (s *Server) api(mux *http.ServeMux) {
 	})
 	for route, f := range map[string]func(http.ResponseWriter, *http.Request, Call){
 		"POST /sandboxes": s.create, "GET /v2/sandboxes": s.list, "GET /snapshots": s.listSnapshots, "GET /templates": s.listTemplates,
-		"DELETE /templates/{id}": s.deleteImage,
+		"DELETE /templates/{id}": s.deleteImage, "GET /sandboxes/ended": s.listEnded, "POST /sandboxes/{id}/recover": s.recoverEnded,
+		"POST /images/{id}/verify": s.verify, "POST /gc": s.collect, "GET /plans": s.listPlans,
 	} {
 		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
 			s.mu.Lock()
@@ -75,7 +76,10 @@ func (s *Server) add(id cube.SandboxID, n client.NewSandbox) client.Sandbox {
 
 func (s *Server) addSnapshot(id cube.ImageID, source cube.SandboxID, names ...string) client.Snapshot {
 	made := time.Date(2026, 11, 30, 14, len(s.snapshots), 0, 0, time.UTC)
-	snap := client.Snapshot{ID: id, Names: append([]string{}, names...), Source: source, CreatedAt: &made}
+	snap := client.Snapshot{ID: id, Names: append([]string{}, names...), Source: source, CreatedAt: &made, Durable: len(s.snapshots) > 0}
+	if snap.Level = "published"; snap.Durable {
+		snap.Level = "durable"
+	}
 	s.snapshots = append(s.snapshots, snap)
 	return snap
 }
@@ -115,12 +119,15 @@ func (s *Server) kill(w http.ResponseWriter, _ Call, b *client.Sandbox) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (s *Server) pause(w http.ResponseWriter, _ Call, b *client.Sandbox) {
+func (s *Server) pause(w http.ResponseWriter, c Call, b *client.Sandbox) {
 	if b.State == "paused" {
 		fail(w, http.StatusConflict, "sandbox "+string(b.ID)+" is already paused")
 		return
 	}
 	b.State = "paused"
+	if b.Restored = cube.RestoredMemory; c.Body["memory"] == false {
+		b.Restored = cube.RestoredFiles
+	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -130,6 +137,9 @@ func (s *Server) resume(w http.ResponseWriter, c Call, b *client.Sandbox) {
 		return
 	}
 	b.State = "running"
+	if c.Body["memory"] == false {
+		b.Restored = cube.RestoredFiles
+	}
 	answer(w, http.StatusCreated, b)
 }
 

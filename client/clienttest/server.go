@@ -34,6 +34,9 @@ type Server struct {
 	sandboxes []client.Sandbox // oldest first
 	snapshots []client.Snapshot
 	templates []client.Template
+	ended     []client.Ended
+	garbage   []cube.Garbage
+	plans     []client.Plan
 	files     map[cube.SandboxID]map[string]string
 	fail      map[string]int // "METHOD /path" to a status
 	calls     []Call
@@ -44,6 +47,7 @@ type Server struct {
 type Call struct {
 	Route string // method and path
 	Query string
+	Key   string // idempotency key
 	Body  map[string]any
 }
 
@@ -104,6 +108,27 @@ func (s *Server) AddSnapshot(id cube.ImageID, source cube.SandboxID, names ...st
 	s.addSnapshot(id, source, names...)
 }
 
+// AddEnded puts a sandbox there that is no more.
+func (s *Server) AddEnded(e client.Ended) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = append(s.ended, e)
+}
+
+// AddGarbage puts something there that nothing needs.
+func (s *Server) AddGarbage(g cube.Garbage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.garbage = append(s.garbage, g)
+}
+
+// AddPlan puts a verb there that is under way.
+func (s *Server) AddPlan(p client.Plan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plans = append(s.plans, p)
+}
+
 // States returns the state of each sandbox.
 func (s *Server) States() map[cube.SandboxID]string {
 	s.mu.Lock()
@@ -136,7 +161,7 @@ func (s *Server) handler() http.Handler {
 
 // note keeps a call, and reports whether it is to be answered.
 func (s *Server) note(w http.ResponseWriter, r *http.Request) (Call, bool) {
-	c := Call{Route: r.Method + " " + r.URL.Path, Query: r.URL.RawQuery}
+	c := Call{Route: r.Method + " " + r.URL.Path, Query: r.URL.RawQuery, Key: r.Header.Get("Idempotency-Key")}
 	if r.ContentLength != 0 {
 		if err := json.NewDecoder(r.Body).Decode(&c.Body); err != nil {
 			fail(w, http.StatusBadRequest, "validation error: "+err.Error())

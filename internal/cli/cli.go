@@ -66,7 +66,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.where.BinDir, "bin-dir", fromEnv("CUBE_BIN", besideUs()), "directory of the other programs ($CUBE_BIN)")
 	f.StringVar(&a.where.CacheDir, "cache-dir", fromEnv("CUBE_CACHE", "/var/cache/cube"), "directory of what can be made again ($CUBE_CACHE)")
 	root.AddCommand(a.serveCommand(), a.sandboxCommand(), a.snapshotCommand(), a.templateCommand(), a.envCommand(), a.doctorCommand(), a.completionCommand(),
-		a.demoCommand(), a.probeCommand(), a.benchCommand(), a.downCommand(), a.versionCommand(),
+		a.gcCommand(), a.plansCommand(), a.demoCommand(), a.probeCommand(), a.benchCommand(), a.downCommand(), a.versionCommand(),
 		&cobra.Command{Use: "exit-status", Short: "What each exit status means", Long: statusTable()})
 	wrongArgs(root)
 	return root

@@ -44,7 +44,12 @@ func TestWrongCommandsEndWithStatus2AndSayWhatIsWrong(t *testing.T) {
 		{[]string{"sandbox", "clone", "abcd", "--count", "0"}, "--count 0"},
 		{[]string{"sandbox", "kill"}, "cube sandbox kill"},
 		{[]string{"sandbox", "rollback", "abcd"}, "cube sandbox rollback"},
+		{[]string{"sandbox", "recover"}, "cube sandbox recover"},
+		{[]string{"sandbox", "ended", "extra"}, "extra"},
 		{[]string{"snapshot", "rm"}, "cube snapshot rm"},
+		{[]string{"snapshot", "verify"}, "cube snapshot verify"},
+		{[]string{"gc", "extra"}, "extra"},
+		{[]string{"plans", "--all"}, "--all"},
 		{[]string{"completion", "tcsh"}, "tcsh"},
 		{[]string{"--nope"}, "--nope"},
 	} {
@@ -65,7 +70,7 @@ func TestErrorsAreJSONWhenThatIsAskedFor(t *testing.T) {
 
 func TestEveryErrorOfTheEngineHasAStatusAndAdvice(t *testing.T) {
 	for err, want := range map[error]int{
-		cube.ErrInvalid: 2, errCheck: 3, cube.ErrNotFound: 4, cube.ErrConflict: 5, cube.ErrExists: 5, cube.ErrDead: 5,
+		cube.ErrInvalid: 2, errCheck: 3, cube.ErrNotFound: 4, cube.ErrConflict: 5, cube.ErrExists: 5, cube.ErrDead: 5, cube.ErrKeyReused: 5,
 		&cube.CapacityError{}: 6, cube.ErrNoSpace: 6, local.ErrNotRoot: 7, cube.ErrUnavailable: 7,
 		&cube.CorruptError{}: 8, cube.ErrIncompatible: 8,
 	} {

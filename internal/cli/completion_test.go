@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	cube "cubesandbox"
+	"cubesandbox/client"
 )
 
 func TestIdsAndNamesAreCompletedFromTheServer(t *testing.T) {
@@ -15,10 +16,17 @@ func TestIdsAndNamesAreCompletedFromTheServer(t *testing.T) {
 	u.s.Add(other)
 	snap := cube.ImageID("snap-" + strings.Repeat("7", 24))
 	u.s.AddSnapshot(snap, id, "ready")
+	lost := cube.SandboxID("1234" + strings.Repeat("0", 28))
+	u.s.AddEnded(client.Ended{ID: lost, Reason: cube.DeathOOM, Recoverable: true, Recovery: snap})
+	u.s.AddEnded(client.Ended{ID: cube.NewSandboxID(), Reason: cube.DeathKilled})
 	for _, c := range []struct {
 		args  []string
 		words []string
 	}{
+		{[]string{"sandbox", "recover", ""}, []string{string(lost)}},
+		{[]string{"sandbox", "recover", "ab"}, nil},
+		{[]string{"snapshot", "verify", "re"}, []string{"ready"}},
+		{[]string{"template", "verify", "b"}, []string{"base"}},
 		{[]string{"sandbox", "info", "ab"}, []string{string(id)}},
 		{[]string{"sandbox", "info", string(id), ""}, nil},
 		{[]string{"sandbox", "kill", string(id), "ef"}, []string{string(other)}},

@@ -33,6 +33,26 @@ func sandboxID(ctx context.Context, c *client.Client, arg string) (cube.SandboxI
 	return cube.SandboxID(id), err
 }
 
+// endedID is sandboxID for one that has ended.
+func endedID(ctx context.Context, c *client.Client, arg string) (cube.SandboxID, error) {
+	if id, err := cube.ParseSandboxID(arg); err == nil {
+		return id, nil
+	}
+	if !isPrefix(arg) {
+		return "", fmt.Errorf("sandbox %q: %w: want an id, or its first %d digits or more", arg, cube.ErrInvalid, shortest)
+	}
+	all, err := c.Ended(ctx)
+	if err != nil {
+		return "", fmt.Errorf("find sandbox %s: %w", arg, err)
+	}
+	ids := make([]string, len(all))
+	for i, e := range all {
+		ids[i] = string(e.ID)
+	}
+	id, err := only("sandbox that has ended", arg, arg, ids)
+	return cube.SandboxID(id), err
+}
+
 // image is a snapshot or template that can be meant.
 type image struct {
 	id    string

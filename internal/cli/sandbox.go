@@ -22,7 +22,7 @@ func (a *app) sandboxCommand() *cobra.Command {
 		Long: "A sandbox is named by its id, or by the first 4 digits or more of it where they fit one only.",
 	}
 	c.AddCommand(a.createCommand(), a.lsCommand(), a.infoCommand(), a.execCommand(), a.shellCommand(), a.killCommand(),
-		a.pauseCommand(), a.resumeCommand(), a.rollbackCommand(), a.cloneCommand())
+		a.pauseCommand(), a.resumeCommand(), a.rollbackCommand(), a.cloneCommand(), a.endedCommand(), a.recoverCommand())
 	return c
 }
 
@@ -62,6 +62,9 @@ func (a *app) createCommand() *cobra.Command {
 	f.Var(&t, "timeout", "end it after this long without traffic: 90s, 15m, or never (the default)")
 	f.StringVar(&onTimeout, "on-timeout", onTimeout, "what happens then: kill or pause")
 	f.BoolVar(&n.AutoResume, "auto-resume", false, "while it is paused, traffic to it brings it back")
+	f.BoolVar(&n.AutoRecover, "auto-recover", false, "when it dies, bring it back from its newest snapshot")
+	f.BoolVar(&n.FilesFallback, "files-fallback", false, "where its memory cannot be restored, boot it from its files")
+	f.StringVar(&n.Key, "idempotency-key", "", keyUsage)
 	f.StringArrayVar(&metadata, "metadata", nil, "NAME=VALUE to find it by (repeatable)")
 	f.StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE for every program in it (repeatable)")
 	f.BoolVar(&n.NoInternet, "no-internet", false, "let it reach nothing outside")
@@ -69,6 +72,9 @@ func (a *app) createCommand() *cobra.Command {
 	c.RegisterFlagCompletionFunc("template", a.completeTemplates)
 	return c
 }
+
+// keyUsage says what the flag is that makes a command idempotent.
+const keyUsage = "the same command with the same key gives, for a day, what the first one made (up to 255 visible ASCII characters)"
 
 // line writes one.
 func line(s string) func(io.Writer) error {
@@ -197,9 +203,18 @@ func sandboxInfo(w io.Writer, s client.Sandbox, now time.Time) error {
 	if s.Parent != "" {
 		fmt.Fprintf(t, "copy of\t%s\n", s.Parent)
 	}
+	if s.Restored != "" {
+		fmt.Fprintf(t, "restored from\t%s\n", s.Restored)
+	}
 	fmt.Fprintf(t, "size\t%d CPUs, %d MiB memory, %d MiB disk\nstarted\t%s\nends\t%s\n", s.CPUs, s.MemoryMiB, s.DiskMiB, moment(s.StartedAt), ends(s, now))
 	if l := s.Lifecycle; l != nil && l.OnTimeout != "" {
 		fmt.Fprintf(t, "then\t%s\n", l.OnTimeout)
+	}
+	if s.AutoRecover {
+		fmt.Fprintf(t, "if it dies\tcomes back from its newest snapshot\n")
+	}
+	if s.FilesFallback {
+		fmt.Fprintf(t, "without its memory\tis booted from its files\n")
 	}
 	if s.Domain != "" {
 		fmt.Fprintf(t, "ports\thttp://PORT-%s.%s\n", s.ID, s.Domain)

@@ -20,18 +20,18 @@ func (a *app) snapshotCommand() *cobra.Command {
 		Long: "A snapshot never changes, and outlives its sandbox. `cube sandbox create --template SNAPSHOT` makes\n" +
 			"sandboxes from it; `cube sandbox rollback` takes one back to it.",
 	}
-	c.AddCommand(a.snapshotCreateCommand(), a.snapshotLsCommand(), a.snapshotRmCommand())
+	c.AddCommand(a.snapshotCreateCommand(), a.snapshotLsCommand(), a.snapshotRmCommand(), a.snapshotVerifyCommand())
 	return c
 }
 
 func (a *app) snapshotCreateCommand() *cobra.Command {
-	name := ""
+	var name, key string
 	c := &cobra.Command{
 		Use: "create SANDBOX", Short: "Save a running sandbox, which runs on, and print the snapshot's id",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeSandbox, Example: "  cube snapshot create 3f9a --name ready",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withSandbox(c.Context(), args[0], func(ctx context.Context, api *client.Client, id cube.SandboxID) error {
-				s, err := api.Snapshot(ctx, id, name)
+				s, err := api.SnapshotOnce(ctx, id, name, key)
 				if err != nil {
 					return fmt.Errorf("snapshot of sandbox %s: %w", id, err)
 				}
@@ -40,6 +40,7 @@ func (a *app) snapshotCreateCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&name, "name", "", "a name for it; of several with the same the newest is meant")
+	c.Flags().StringVar(&key, "idempotency-key", "", keyUsage)
 	return c
 }
 
@@ -71,9 +72,9 @@ func (a *app) snapshotLsCommand() *cobra.Command {
 
 func snapshotTable(w io.Writer, all []client.Snapshot) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "ID\tNAME\tSANDBOX\tCREATED")
+	fmt.Fprintln(t, "ID\tNAME\tSANDBOX\tCREATED\tLEVEL")
 	for _, s := range all {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", s.ID, strings.Join(s.Names, ","), s.Source, moment(s.CreatedAt))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", s.ID, strings.Join(s.Names, ","), s.Source, moment(s.CreatedAt), s.Level)
 	}
 	return t.Flush()
 }

@@ -50,7 +50,12 @@ func (a *app) templateCommand() *cobra.Command {
 		Long: "Asks the server, or does it itself where none answers.", ValidArgsFunction: a.completeTemplateNames,
 		RunE: func(c *cobra.Command, args []string) error { return a.removeTemplates(c.Context(), args) },
 	}
-	c.AddCommand(build, ls, rm)
+	verify := &cobra.Command{
+		Use: "verify NAME|ID...", Short: "Have the server read templates whole, and compare them with what was saved",
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeTemplateNames,
+		RunE: func(c *cobra.Command, args []string) error { return a.verifyImages(c.Context(), templateID, args) },
+	}
+	c.AddCommand(build, ls, rm, verify)
 	return c
 }
 

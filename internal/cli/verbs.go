@@ -15,11 +15,17 @@ import (
 // each runs a verb on every sandbox that is named, also after one of them has
 // failed, and prints those that went well.
 func (a *app) each(ctx context.Context, verb string, args []string, do func(context.Context, *client.Client, cube.SandboxID) error) error {
+	return a.eachOf(ctx, sandboxID, verb, args, do)
+}
+
+// eachOf is each with another way to find a sandbox.
+func (a *app) eachOf(ctx context.Context, find func(context.Context, *client.Client, string) (cube.SandboxID, error), verb string, args []string,
+	do func(context.Context, *client.Client, cube.SandboxID) error) error {
 	return a.withAPI(ctx, func(ctx context.Context, api *client.Client) error {
 		done := []cube.SandboxID{}
 		var failed []error
 		for _, arg := range args {
-			id, err := sandboxID(ctx, api, arg)
+			id, err := find(ctx, api, arg)
 			if err == nil {
 				err = do(ctx, api, id)
 			}
@@ -49,28 +55,43 @@ func (a *app) killCommand() *cobra.Command {
 }
 
 func (a *app) pauseCommand() *cobra.Command {
-	return &cobra.Command{
+	filesOnly := false
+	c := &cobra.Command{
 		Use: "pause ID...", Short: "Save sandboxes to disk and free their memory",
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeSandboxes, Example: "  cube sandbox pause 3f9a",
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.each(c.Context(), "pause", args, func(ctx context.Context, api *client.Client, id cube.SandboxID) error { return api.Pause(ctx, id) })
+			return a.each(c.Context(), "pause", args, func(ctx context.Context, api *client.Client, id cube.SandboxID) error {
+				if filesOnly {
+					return api.PauseFilesOnly(ctx, id)
+				}
+				return api.Pause(ctx, id)
+			})
 		},
 	}
+	c.Flags().BoolVar(&filesOnly, "files-only", false, "keep the files and no memory: they will be booted from them")
+	return c
 }
 
 func (a *app) resumeCommand() *cobra.Command {
 	var t timeout
+	var o client.Resumption
 	c := &cobra.Command{
 		Use: "resume ID...", Short: "Bring paused sandboxes back, under the same ids",
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeSandboxes, Example: "  cube sandbox resume 3f9a --timeout 1h",
 		RunE: func(c *cobra.Command, args []string) error {
+			o.Timeout = t.Duration
 			return a.each(c.Context(), "resume", args, func(ctx context.Context, api *client.Client, id cube.SandboxID) error {
-				_, err := api.Resume(ctx, id, t.Duration)
+				s, err := api.ResumeWith(ctx, id, o)
+				if err == nil && s.Restored == cube.RestoredFiles && !o.Files {
+					fmt.Fprintf(a.err, "cube: sandbox %s was booted from its files, without its memory\n", id)
+				}
 				return err
 			})
 		},
 	}
 	c.Flags().Var(&t, "timeout", "a new timeout: 90s, 15m, or never; the default is the one that it had")
+	c.Flags().BoolVar(&o.Files, "files", false, "boot them from their files, without their memory")
+	c.Flags().BoolVar(&o.FilesFallback, "files-fallback", false, "do so where their memory cannot be restored")
 	return c
 }
 
@@ -127,5 +148,6 @@ func (a *app) cloneCommand() *cobra.Command {
 	c.Flags().IntVarP(&k.Count, "count", "n", k.Count, "how many, 1 to 100")
 	c.Flags().IntVar(&k.Concurrency, "concurrency", 0, "how many are restored at the same time; the default is what fits the machine")
 	c.Flags().Var(&t, "timeout", "of each: 90s, 15m, or never; the default is that of the source")
+	c.Flags().StringVar(&k.Key, "idempotency-key", "", keyUsage)
 	return c
 }

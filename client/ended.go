@@ -1,0 +1,38 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	cube "cubesandbox"
+)
+
+// Ended is a sandbox that is no more.
+type Ended struct {
+	ID        cube.SandboxID   `json:"sandboxID"`
+	Template  string           `json:"templateID"`
+	Alias     string           `json:"alias,omitempty"`
+	StartedAt time.Time        `json:"startedAt"`
+	EndedAt   time.Time        `json:"endedAt"`
+	Reason    cube.DeathReason `json:"reason"`
+	// Detail is one line for a person.
+	Detail string `json:"detail,omitempty"`
+	// Recoverable: Recover can bring it back, from the snapshot Recovery.
+	Recoverable bool         `json:"recoverable"`
+	Recovery    cube.ImageID `json:"recoverySnapshotID,omitempty"`
+}
+
+// Ended returns the sandboxes that have ended and are not forgotten, the last first.
+func (c *Client) Ended(ctx context.Context) ([]Ended, error) {
+	all := []Ended{}
+	_, err := c.do(ctx, call{method: http.MethodGet, path: "/sandboxes/ended"}, &all)
+	return all, err
+}
+
+// Recover brings a sandbox that has died back from its newest snapshot, under its id.
+// cube.ErrConflict when it runs, cube.ErrNotFound when there is no way back.
+func (c *Client) Recover(ctx context.Context, id cube.SandboxID) (s Sandbox, err error) {
+	_, err = c.do(ctx, call{method: http.MethodPost, path: sandboxPath(id, "recover")}, &s)
+	return s, err
+}
