@@ -28,14 +28,13 @@ const controlSize = 1 << 20
 // Start is what happens when the power is back.
 //
 // The device's file is copied before anything can bring more to it, and the copy is
-// mounted in its place. That it is not more than what a disk would have is proven by a
-// file that was written and not synced, and that it is not less by one that was synced.
+// mounted in its place. That it has not more than a disk would have is proven by a file
+// that was written just before and not synced, and that it has not less by one that was
+// synced long before: a sync just before would be one for all.
+//
 // It cannot show what a disk loses that was written to it and not flushed.
 func (s *Server) CutPower(ctx context.Context) error {
-	kept, lost := filepath.Join(s.opt.StateDir, "control-synced"), filepath.Join(s.opt.StateDir, "control-unsynced")
-	content := make([]byte, controlSize)
-	rand.Read(content) // never fails: it ends the program instead
-	if err := errors.Join(writeControl(kept, content, true), writeControl(lost, content, false)); err != nil {
+	if err := writeControl(s.control("unsynced"), s.controlled, false); err != nil {
 		return fmt.Errorf("power cut: %w", err)
 	}
 	if err := s.killAll(); err != nil {
@@ -47,7 +46,8 @@ func (s *Server) CutPower(ctx context.Context) error {
 		s.forget,
 		func() error { return os.Rename(after, s.disk) },
 		func() error { return s.kind.mount(ctx, s.disk, s.opt.StateDir) },
-		func() error { return checkControls(kept, lost, content) },
+		s.checkControls,
+		s.plant,
 		s.newBoot,
 	} {
 		if err := step(); err != nil {
@@ -55,6 +55,18 @@ func (s *Server) CutPower(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// control is one of the two files; they are in no directory of the server.
+func (s *Server) control(name string) string {
+	return filepath.Join(s.opt.StateDir, "control-"+name)
+}
+
+// plant writes the file that the next cut must leave.
+func (s *Server) plant() error {
+	s.controlled = make([]byte, controlSize)
+	rand.Read(s.controlled) // never fails: it ends the program instead
+	return writeControl(s.control("synced"), s.controlled, true)
 }
 
 func writeControl(path string, content []byte, sync bool) error {
@@ -70,23 +82,19 @@ func writeControl(path string, content []byte, sync bool) error {
 }
 
 // checkControls fails where the cut was none, or more than one.
-func checkControls(kept, lost string, content []byte) error {
-	if got, err := os.ReadFile(kept); err != nil || !bytes.Equal(got, content) {
-		return fmt.Errorf("what was synced is not there: %d of %d bytes (%v): this cut takes more than a real one", len(got), len(content), err)
+func (s *Server) checkControls() error {
+	kept, lost := s.control("synced"), s.control("unsynced")
+	if got, err := os.ReadFile(kept); err != nil || !bytes.Equal(got, s.controlled) {
+		return fmt.Errorf("what was synced is not there: %d of %d bytes (%v): this cut takes more than a real one", len(got), controlSize, err)
 	}
 	got, err := os.ReadFile(lost)
-	if err == nil && len(got) > 0 {
-		return fmt.Errorf("what was not synced is there, %d of %d bytes: this cut proves nothing", len(got), len(content))
-	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err == nil {
-		err = os.Remove(lost)
-	} else {
-		err = nil
+	if len(got) > 0 {
+		return fmt.Errorf("what was not synced is there, %d of %d bytes: this cut proves nothing", len(got), controlSize)
 	}
-	return errors.Join(err, os.Remove(kept))
+	return errors.Join(os.RemoveAll(lost), os.Remove(kept))
 }
 
 // forget takes away what is not on a disk, and the disk as it was.

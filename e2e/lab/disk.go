@@ -34,7 +34,13 @@ func OpenServerOn(ctx context.Context, d Disk, flags ...string) (*Server, error)
 		return nil, errors.Join(err, l.removeFiles())
 	}
 	s := &Server{Lab: l, flags: flags}
-	if err := s.Start(ctx); err != nil {
+	if d.Journal {
+		err = s.plant()
+	}
+	if err == nil {
+		err = s.Start(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close(ctx))
 	}
 	return s, nil

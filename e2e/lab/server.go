@@ -29,6 +29,7 @@ type Server struct {
 	API   *client.Client
 
 	flags             []string
+	controlled        []byte // what the files hold that prove a power cut
 	bootID            string // a file with the id of the boot that the server is to see; empty: the machine's
 	cmd               *exec.Cmd
 	ended             chan error
