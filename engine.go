@@ -46,26 +46,28 @@ type Engine interface {
 	// runs on.
 	//
 	// Before: running; no image has this id (else ErrExists).
-	// After success: the image is complete, verified and published.
+	// After success: the image is complete, verified and published; durable it
+	// becomes by the image store.
 	// After failure: the image does not exist; the sandbox runs on.
 	Save(ctx context.Context, id SandboxID, image ImageID) (Image, error)
 
-	// Pause freezes a sandbox, saves it as Save does, and, when the image is
-	// published, ends the process and frees its memory. Publication is the point
-	// of no return.
+	// Pause freezes a sandbox, saves it as Save does, with its files apart from its
+	// memory where that can be done, and, when the image is published and durable,
+	// ends the process and frees its memory. Publication is the point of no return.
 	//
 	// Before: running; no image has this id (else ErrExists).
 	// After success: the engine no longer knows the sandbox; the caller keeps
 	// its id, generation and identity for Resume.
 	// After failure: it runs on, in the same generation, with its connections;
 	// the image does not exist.
-	Pause(ctx context.Context, id SandboxID, image ImageID) (Image, error)
+	Pause(ctx context.Context, id SandboxID, image ImageID, p Pausing) (Image, error)
 
 	// Resume brings a paused sandbox back under its id. It is Create for an id
 	// that existed before: spec.Generation must be greater than that of the life
 	// that was paused, which the engine cannot know.
 	//
-	// After failure: the sandbox does not run; the image can be resumed again.
+	// After failure: the sandbox does not run; the image can be resumed again. Where
+	// the memory cannot be used (ErrCorrupt, ErrIncompatible), spec.Files may be.
 	Resume(ctx context.Context, spec CreateSpec) (Sandbox, error)
 
 	// Rollback takes a running sandbox back to an image, in place: the old life
@@ -148,6 +150,15 @@ type CreateSpec struct {
 	Generation Generation
 	Identity   Identity
 	Image      ImageID
+	// Files: boot cold and put the image's files in place before anything gets in.
+	// ErrNotFound where the image has none. Images without memory need it.
+	Files bool
+}
+
+// Pausing says what of a sandbox is kept while it is paused.
+type Pausing struct {
+	// FilesOnly: what was written to disk, and no memory: Resume boots it cold.
+	FilesOnly bool
 }
 
 // Pools says what is kept ready.

@@ -17,6 +17,8 @@ var (
 	// ErrConflict: another verb is at work on this sandbox, or it is not in the
 	// state that the verb needs. Wait, look again.
 	ErrConflict = errors.New("conflict")
+	// ErrKeyReused: the idempotency key belongs to another request. Use a new one.
+	ErrKeyReused = errors.New("idempotency key is used for another request")
 	// ErrDead: the sandbox has ended. Its Death says why.
 	ErrDead = errors.New("sandbox is dead")
 	// ErrNoCapacity: the machine has not enough memory. See CapacityError.

@@ -26,4 +26,6 @@ const (
 	// EventInitDied: the init of the users' processes was ended, with all of
 	// them; the agent has started a new one.
 	EventInitDied EventKind = "init-died"
+	// EventFilesOnly: the sandbox came back by a cold boot from its files.
+	EventFilesOnly EventKind = "restored-files"
 )

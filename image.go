@@ -7,10 +7,11 @@ type Image struct {
 	ID ImageID `json:"id"`
 	// Kind says what it was made for.
 	Kind ImageKind `json:"kind"`
-	// Source is the sandbox that was saved; empty for a template.
-	Source  SandboxID `json:"source,omitempty"`
-	Created time.Time `json:"created"`
-	Limits  Limits    `json:"limits"`
+	// Source is the sandbox that was saved, and Generation its life; empty for a template.
+	Source     SandboxID  `json:"source,omitempty"`
+	Generation Generation `json:"generation,omitempty"`
+	Created    time.Time  `json:"created"`
+	Limits     Limits     `json:"limits"`
 	// PagesBytes is how much memory it holds (with stock gVisor: the pages of
 	// written files too).
 	PagesBytes int64 `json:"pagesBytes"`
@@ -22,6 +23,17 @@ type Image struct {
 	// systems that it needs.
 	Rootfs string `json:"rootfs"`
 	Agent  string `json:"agent"`
+	// CPU names the processor features that its kernel has seen, sorted. Its memory
+	// cannot be restored where one of them is missing; its files can.
+	CPU []string `json:"cpu,omitempty"`
+	// FilesBytes is the size of its files kept apart from its memory: what was
+	// written, as a tar. 0: they are in the memory's pages alone.
+	FilesBytes int64 `json:"filesBytes,omitempty"`
+	// FilesOnly: it has no memory; what is made from it boots cold.
+	FilesOnly bool `json:"filesOnly,omitempty"`
+	// Durable: it survives a power cut. Every published image survives the end of all
+	// processes of ours.
+	Durable bool `json:"-"`
 }
 
 // ImageKind is what an image was made for.

@@ -34,6 +34,12 @@ type Record struct {
 	OnTimeout OnTimeout
 	// AutoResume: traffic to it while it is paused brings it back.
 	AutoResume bool
+	// AutoRecover: when it dies it is brought back from its newest snapshot.
+	AutoRecover bool
+	// FilesFallback: where its memory cannot be restored, it is booted from its files.
+	FilesFallback bool
+	// Restored says how its current life began.
+	Restored Restored
 	// AllowInternet is what was asked for; nil where nothing was.
 	AllowInternet *bool
 	// Network and MCP are what was asked for, as JSON objects; nil where nothing was.
@@ -46,9 +52,24 @@ type Record struct {
 	StartedAt time.Time
 	// ChangedAt is when Phase became what it is.
 	ChangedAt time.Time
-	// End says why it ended, when Phase is PhaseEnded.
+	// End says why it ended, when Phase is PhaseEnded, or from what end it is being
+	// brought back, when it is PhaseRecovering.
 	End *Death
+	// Recoverable, when Phase is PhaseEnded: it died, and all that Recover needs but a
+	// snapshot is still here.
+	Recoverable bool
+	// RecoveredAt is when it was last brought back from a snapshot; zero for never.
+	RecoveredAt time.Time
 }
+
+// Restored says from what a life began.
+type Restored string
+
+// What it can be. Empty: it was booted, or its image was made before this was noted.
+const (
+	RestoredMemory Restored = "memory"
+	RestoredFiles  Restored = "files"
+)
 
 // Phase is where a sandbox is between create and its end. It is on disk before
 // anything is done about it, so that whoever finds it knows what was meant.
@@ -63,6 +84,8 @@ const (
 	PhaseResuming    Phase = "resuming"
 	PhaseRollingBack Phase = "rolling-back"
 	PhaseKilling     Phase = "killing"
+	// PhaseRecovering: it had ended, and is being restored from Image, a snapshot.
+	PhaseRecovering Phase = "recovering"
 	// PhaseEnded is what is left of a sandbox that is no more: id, times and why.
 	PhaseEnded Phase = "ended"
 )
@@ -108,6 +131,8 @@ type Snapshot struct {
 	Env map[string]string
 	// Bytes is its size on disk; 0 until it is ready.
 	Bytes int64
+	// Durable: it survives a power cut, which it does within seconds.
+	Durable bool
 }
 
 // SnapshotState says whether a snapshot can be used.
@@ -131,6 +156,8 @@ type Template struct {
 type EndedError struct {
 	ID  SandboxID
 	End Death
+	// Recovery is the snapshot that Recover would take; empty: there is no way back.
+	Recovery ImageID
 }
 
 func (e *EndedError) Error() string {
@@ -138,7 +165,11 @@ func (e *EndedError) Error() string {
 	if e.End.Detail != "" {
 		s += ": " + e.End.Detail
 	}
-	return s + ")"
+	s += ")"
+	if e.Recovery != "" {
+		s += fmt.Sprintf("; it can be recovered from its snapshot %s: cube sandbox recover %s", e.Recovery, e.ID)
+	}
+	return s
 }
 
 // Unwrap makes errors.Is(err, ErrNotFound) true.

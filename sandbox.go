@@ -94,6 +94,8 @@ const (
 	DeathCrash DeathReason = "crash"
 	// DeathImage: the image could not be loaded completely.
 	DeathImage DeathReason = "image"
+	// DeathMachine: the machine was restarted, or lost power.
+	DeathMachine DeathReason = "machine"
 	// DeathUnknown: it ended while no keeper was there to see it.
 	DeathUnknown DeathReason = "unknown"
 )

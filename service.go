@@ -31,8 +31,9 @@ type Service interface {
 	// but the reason. Killing what another call is killing waits and gives
 	// ErrNotFound.
 	Kill(ctx context.Context, id SandboxID) error
-	// Pause saves a sandbox and frees its memory. ErrConflict when it is paused.
-	Pause(ctx context.Context, id SandboxID) error
+	// Pause saves a sandbox and frees its memory, once what was saved is durable.
+	// ErrConflict when it is paused.
+	Pause(ctx context.Context, id SandboxID, p Pausing) error
 	// Resume brings a paused sandbox back. ErrConflict when it runs.
 	Resume(ctx context.Context, id SandboxID, o Resumption) (Record, error)
 	// Connect makes sure that a sandbox runs, and says whether it had to be resumed.
@@ -41,20 +42,35 @@ type Service interface {
 	SetTimeout(ctx context.Context, id SandboxID, timeout time.Duration) error
 	// Refresh moves the end to at least d from now; it never shortens.
 	Refresh(ctx context.Context, id SandboxID, d time.Duration) error
+	// Recover brings a sandbox that has died back from its newest snapshot, under its
+	// id, with its tokens. ErrConflict when it runs or is paused, ErrNotFound when
+	// there is no snapshot or it was killed.
+	Recover(ctx context.Context, id SandboxID) (Record, error)
+	// Ended returns sandboxes that have ended and are not forgotten, the last first.
+	// Those whose Recoverable is true can be brought back.
+	Ended(ctx context.Context) ([]Record, error)
 	// Rollback takes a running sandbox back to a snapshot, by id or name.
 	Rollback(ctx context.Context, id SandboxID, snapshot string) (Record, error)
 	// Clone makes n sandboxes from a running one, of one instant: all or none.
 	Clone(ctx context.Context, id SandboxID, c Cloning) ([]Record, error)
 
-	// Snapshot saves a running sandbox, which runs on.
-	Snapshot(ctx context.Context, id SandboxID, name string) (Snapshot, error)
+	// Snapshot saves a running sandbox, which runs on. It is answered when published,
+	// and durable within seconds.
+	Snapshot(ctx context.Context, id SandboxID, o Snapshotting) (Snapshot, error)
 	// Snapshots returns snapshots that are ready.
 	Snapshots(ctx context.Context, q SnapshotQuery) (SnapshotPage, error)
 	// Templates returns all templates, ordered by id.
 	Templates(ctx context.Context) ([]Template, error)
-	// DeleteImage deletes a template or snapshot, by id or name. Sandboxes that were
-	// made from it are not touched.
+	// DeleteImage deletes a template or snapshot, by id or name. It is gone for
+	// everybody at once; its space is free when the last sandbox has ended that was
+	// made from it.
 	DeleteImage(ctx context.Context, idOrName string) error
+	// VerifyImage reads a template or snapshot, by id or name, whole. ErrCorrupt.
+	VerifyImage(ctx context.Context, idOrName string) (Image, error)
+	// Collect frees what nothing needs and says what that was; with dry it only says.
+	Collect(ctx context.Context, dry bool) ([]Garbage, error)
+	// Plans says what verbs are under way, and how far. It changes nothing.
+	Plans(ctx context.Context) ([]PlanState, error)
 
 	// Route says what a request to a sandbox needs to know. It is cheap, and works
 	// in every phase; what never was is ErrNotFound.
@@ -82,6 +98,13 @@ type NewSandbox struct {
 	OnTimeout OnTimeout // empty: kill
 	// AutoResume needs no OnTimeoutPause: a sandbox can be paused by hand too.
 	AutoResume bool
+	// AutoRecover: when it dies it is brought back from its newest snapshot.
+	AutoRecover bool
+	// FilesFallback: where its memory cannot be restored, it is booted from its files.
+	FilesFallback bool
+	// Key makes the request idempotent: the same again within a day is answered by
+	// what the first one made, also after a crash. Up to 255 bytes; empty: it is not.
+	Key string
 	// Open: no access token is asked for by the agent.
 	Open bool
 	// Private: ports other than envd's need the traffic token.
@@ -101,6 +124,16 @@ type Resumption struct {
 	// OnTimeout and AutoResume replace what was set at create; nil leaves them.
 	OnTimeout  *OnTimeout
 	AutoResume *bool
+	// Files: boot it from its files, whether its memory can be restored or not.
+	Files bool
+	// FilesFallback: boot it from its files if its memory cannot be restored.
+	FilesFallback bool
+}
+
+// Snapshotting says how to save.
+type Snapshotting struct {
+	Name string // empty for none
+	Key  string // as in NewSandbox
 }
 
 // Cloning says what clones to make.
@@ -112,6 +145,7 @@ type Cloning struct {
 	Concurrency int
 	// Timeout of each; 0: that of the source.
 	Timeout time.Duration
+	Key     string // as in NewSandbox
 }
 
 // SandboxQuery says which sandboxes to list, and which page of them.

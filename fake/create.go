@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	cube "cubesandbox"
 )
@@ -55,14 +56,33 @@ func (e *Engine) createOne(ctx context.Context, verb string, spec cube.CreateSpe
 	}
 	defer undo()
 	l := e.claim(spec.Image)
-	if l == nil {
+	switch {
+	case spec.Files && img.FilesBytes == 0:
+		return fail(fmt.Errorf("it has no files apart from its memory: %w", cube.ErrNotFound))
+	case spec.Files:
+		l = newLife(filesOf(img.state))
+	case img.FilesOnly:
+		return fail(fmt.Errorf("it has no memory, it can only be booted from its files: %w", cube.ErrIncompatible))
+	case l == nil:
 		if l, err = e.m.restore(ctx, img); err != nil {
 			return fail(err)
 		}
 	}
 	out := e.add(spec, img.Limits, l)
 	e.refill()
+	if spec.Files {
+		e.m.mu.Lock()
+		defer e.m.mu.Unlock()
+		e.m.emit(cube.Event{Kind: cube.EventFilesOnly, Sandbox: spec.ID, Generation: out.Generation, At: e.m.now()})
+	}
 	return out, nil
+}
+
+// filesOf is what of a guest's state is on its disk: all but what is called "memory".
+func filesOf(state map[string]string) map[string]string {
+	files := maps.Clone(state)
+	delete(files, "memory")
+	return files
 }
 
 // image looks one up.

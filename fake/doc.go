@@ -4,7 +4,7 @@
 // A Machine is the host: its sandboxes and images live as long as it does. Open
 // gives an engine on it; another may be opened after Close and finds everything.
 // A guest is a map from key to value (Machine.Guest) and the servers that Serve
-// registers. Hook stops, fails or cancels a verb at a named point.
+// registers; the value of "memory" is lost in a cold boot, the others are its files. Hook stops, fails or cancels a verb at a named point.
 //
 // What it does not do is in Unsupported.
 package fake

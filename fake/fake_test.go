@@ -129,7 +129,7 @@ func TestACancelledVerbUndoesWhatItDidAtEveryPoint(t *testing.T) {
 			return err
 		},
 		"pause": func(ctx context.Context, e *Engine, id cube.SandboxID, _ cube.ImageID) error {
-			_, err := e.Pause(ctx, id, cube.NewSnapshotID())
+			_, err := e.Pause(ctx, id, cube.NewSnapshotID(), cube.Pausing{})
 			return err
 		},
 		"rollback": func(ctx context.Context, e *Engine, id cube.SandboxID, img cube.ImageID) error {

@@ -51,6 +51,7 @@ type Machine struct {
 	hooks     map[Point]func(context.Context) error
 	readers   map[*reader]struct{}
 	pool      map[cube.ImageID][]*life // restored and frozen, unclaimed
+	hidden    map[cube.ImageID]bool
 }
 
 // NewMachine makes a host with the given memory in bytes.
@@ -60,6 +61,7 @@ func NewMachine(memory int64) *Machine {
 		sandboxes: map[cube.SandboxID]*sandbox{}, starting: map[cube.SandboxID]int64{},
 		images: map[cube.ImageID]*image{}, servers: map[uint16]Server{},
 		hooks:   map[Point]func(context.Context) error{},
+		hidden:  map[cube.ImageID]bool{},
 		readers: map[*reader]struct{}{}, pool: map[cube.ImageID][]*life{},
 	}
 }
@@ -108,6 +110,7 @@ func (m *Machine) DeleteImage(id cube.ImageID) error {
 		return fmt.Errorf("image %s: %w", id, cube.ErrNotFound)
 	}
 	delete(m.images, id)
+	delete(m.hidden, id)
 	return nil
 }
 

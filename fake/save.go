@@ -22,7 +22,7 @@ func (e *Engine) Save(ctx context.Context, id cube.SandboxID, image cube.ImageID
 }
 
 // Pause implements cube.Engine.
-func (e *Engine) Pause(ctx context.Context, id cube.SandboxID, image cube.ImageID) (cube.Image, error) {
+func (e *Engine) Pause(ctx context.Context, id cube.SandboxID, image cube.ImageID, o cube.Pausing) (cube.Image, error) {
 	s, end, err := e.begin(ctx, "pause", id)
 	if err != nil {
 		return cube.Image{}, err
@@ -34,6 +34,9 @@ func (e *Engine) Pause(ctx context.Context, id cube.SandboxID, image cube.ImageI
 	}
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
+	img := e.m.images[image]
+	img.FilesOnly, img.Durable, img.FilesBytes = o.FilesOnly, true, img.PagesBytes+1
+	meta = img.Image
 	s.life.end()
 	delete(e.m.sandboxes, id)
 	return meta, nil
@@ -148,7 +151,7 @@ func (e *Engine) save(ctx context.Context, s *sandbox, id cube.ImageID, kind cub
 	if err != nil {
 		return cube.Image{}, err
 	}
-	img := newImage(cube.Image{ID: id, Kind: kind, Source: s.ID, Created: m.now(), Limits: s.Limits}, state)
+	img := newImage(cube.Image{ID: id, Kind: kind, Source: s.ID, Generation: s.Generation, Created: m.now(), Limits: s.Limits}, state)
 	if err := m.reach(ctx, PointPublish); err != nil {
 		return cube.Image{}, err
 	}

@@ -1,7 +1,10 @@
 package fake
 
 import (
+	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	cube "cubesandbox"
 )
@@ -9,18 +12,78 @@ import (
 // Store is the images of a machine in the form in which an image store gives them.
 type Store struct{ Machine *Machine }
 
-// Images returns all of them.
-func (s Store) Images() ([]cube.Image, error) { return s.Machine.Images(), nil }
-
-// Image returns one.
-func (s Store) Image(id cube.ImageID) (cube.Image, error) {
-	for _, im := range s.Machine.Images() {
-		if im.ID == id {
-			return im, nil
+// Images returns all that are not hidden.
+func (s Store) Images() ([]cube.Image, error) {
+	s.Machine.mu.Lock()
+	defer s.Machine.mu.Unlock()
+	var out []cube.Image
+	for id, img := range s.Machine.images {
+		if !s.Machine.hidden[id] {
+			out = append(out, img.Image)
 		}
 	}
-	return cube.Image{}, fmt.Errorf("image %s: %w", id, cube.ErrNotFound)
+	return out, nil
 }
 
-// Delete removes one.
+// Image returns one that is not hidden.
+func (s Store) Image(id cube.ImageID) (cube.Image, error) {
+	img, err := s.find(id)
+	if err != nil {
+		return cube.Image{}, err
+	}
+	return img.Image, nil
+}
+
+func (s Store) find(id cube.ImageID) (*image, error) {
+	s.Machine.mu.Lock()
+	defer s.Machine.mu.Unlock()
+	img := s.Machine.images[id]
+	if img == nil || s.Machine.hidden[id] {
+		return nil, fmt.Errorf("image %s: %w", id, cube.ErrNotFound)
+	}
+	return img, nil
+}
+
+// Hide makes one that nobody finds any more.
+func (s Store) Hide(id cube.ImageID) error {
+	if _, err := s.find(id); err != nil {
+		return err
+	}
+	s.Machine.mu.Lock()
+	defer s.Machine.mu.Unlock()
+	s.Machine.hidden[id] = true
+	return nil
+}
+
+// Hidden returns those that are.
+func (s Store) Hidden() ([]cube.ImageID, error) {
+	s.Machine.mu.Lock()
+	defer s.Machine.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.Machine.hidden)), nil
+}
+
+// Delete removes one, hidden or not.
 func (s Store) Delete(id cube.ImageID) error { return s.Machine.DeleteImage(id) }
+
+// Sync makes one durable.
+func (s Store) Sync(_ context.Context, id cube.ImageID) error {
+	if _, err := s.find(id); err != nil {
+		return err
+	}
+	return s.Machine.changeImage(id, func(img *image) { img.Durable = true })
+}
+
+// Verify compares one with what was saved.
+func (s Store) Verify(_ context.Context, id cube.ImageID) error {
+	img, err := s.find(id)
+	if err != nil {
+		return err
+	}
+	if got := sum(img.state); got != img.sum {
+		return img.check()
+	}
+	return nil
+}
+
+// Collect frees nothing: there is no garbage in memory.
+func (s Store) Collect(context.Context, bool) ([]cube.Garbage, error) { return nil, nil }

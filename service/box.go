@@ -135,38 +135,42 @@ func (s *Service) runner(ctx context.Context, id cube.SandboxID, verb string) (*
 	return b, nil
 }
 
-// put writes a changed record and makes it the sandbox's. The caller has the turn.
-// What is on disk comes first: a record that could not be written changes nothing.
-func (s *Service) put(ctx context.Context, b *box, change func(*cube.Record)) error {
-	r := b.rec
-	change(&r)
-	if r.Phase != b.rec.Phase {
-		r.ChangedAt = time.Now()
-	}
-	if err := s.write(ctx, r); err != nil {
-		return err
+// start begins a verb: its plan and the phase that it brings about, in one write. The
+// caller has the turn. What could not be written changes nothing.
+func (s *Service) start(ctx context.Context, b *box, w *work, change func(*cube.Record)) error {
+	r := changed(b.rec, change)
+	if err := s.begin(ctx, w, cube.Batch{Sandboxes: []cube.Record{r}}); err != nil {
+		return fmt.Errorf("%s %s: write its record: %w", w.Verb, b.id, err)
 	}
 	b.set(r)
 	return nil
 }
 
-// settle is put where the world has already changed: the record follows, also
-// when it cannot be written. The next start finds out from the engine.
-func (s *Service) settle(ctx context.Context, b *box, change func(*cube.Record)) {
-	if err := s.put(context.WithoutCancel(ctx), b, change); err != nil {
-		s.log.Error("a record could not be written", "sandbox", b.id, "error", err)
-		r := b.rec
-		change(&r)
-		b.set(r)
+// put writes a changed record and makes it the sandbox's, where no plan is needed.
+func (s *Service) put(ctx context.Context, b *box, change func(*cube.Record)) error {
+	r := changed(b.rec, change)
+	if err := s.apply(ctx, cube.Batch{Sandboxes: []cube.Record{r}}); err != nil {
+		return fmt.Errorf("write the record of %s: %w", b.id, err)
 	}
+	b.set(r)
+	return nil
 }
 
-func (s *Service) write(ctx context.Context, rs ...cube.Record) error {
-	defer timing.Phase(ctx, "store")()
-	if err := s.store.PutSandboxes(ctx, rs...); err != nil {
-		return fmt.Errorf("write the record of %s: %w", rs[0].ID, err)
+// settle ends a verb where the world has already changed: the record follows, also
+// when it cannot be written. The next start finds out from the engine.
+func (s *Service) settle(ctx context.Context, b *box, w *work, change func(*cube.Record)) error {
+	r := changed(b.rec, change)
+	err := s.commit(ctx, w.end(cube.Batch{Sandboxes: []cube.Record{r}}))
+	b.set(r)
+	return err
+}
+
+func changed(r cube.Record, change func(*cube.Record)) cube.Record {
+	was := r.Phase
+	if change(&r); r.Phase != was {
+		r.ChangedAt = time.Now()
 	}
-	return nil
+	return r
 }
 
 func (b *box) set(r cube.Record) {

@@ -74,7 +74,7 @@ func (s *Service) expire(b *box) {
 	ctx := context.WithoutCancel(s.ctx)
 	if b.rec.OnTimeout == cube.OnTimeoutPause {
 		s.log.Info("time is over, pausing", "sandbox", b.id)
-		err = s.pause(ctx, b)
+		err = s.pause(ctx, b, cube.Pausing{})
 	} else if b.condemn() { // with the turn: nobody gets more time in between
 		s.log.Info("time is over", "sandbox", b.id)
 		err = s.execute(ctx, b, cube.DeathTimeout)

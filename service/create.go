@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	cube "cubesandbox"
@@ -22,7 +23,23 @@ func newToken() string {
 }
 
 // Create implements cube.Service.
-func (s *Service) Create(ctx context.Context, n cube.NewSandbox) (cube.Record, error) {
+func (s *Service) Create(ctx context.Context, n cube.NewSandbox) (r cube.Record, err error) {
+	asked := n
+	asked.Key = ""
+	err = s.once(ctx, n.Key, cube.VerbCreate, asked, func(p cube.Plan) error {
+		r, err = s.create(ctx, p, n)
+		return err
+	}, func(a cube.Answer) error {
+		rs, err := s.made(ctx, a)
+		if err == nil {
+			r = rs[0]
+		}
+		return err
+	})
+	return r, err
+}
+
+func (s *Service) create(ctx context.Context, p cube.Plan, n cube.NewSandbox) (cube.Record, error) {
 	src, err := s.resolve(n.Template)
 	if err != nil {
 		return cube.Record{}, err
@@ -31,27 +48,106 @@ func (s *Service) Create(ctx context.Context, n cube.NewSandbox) (cube.Record, e
 		return cube.Record{}, err
 	}
 	r := newRecord(n, src)
-	release, err := s.cpus.reserve(r.Limits.CPUs)
+	p.Sandbox = r.ID
+	w := s.making(p, []cube.Record{r}, func(ctx context.Context) error {
+		_, err := s.engineCreate(ctx, cube.CreateSpec{ID: r.ID, Identity: r.Identity, Image: src.image})
+		return err
+	})
+	rs, err := s.make(ctx, w, []cube.Record{r})
 	if err != nil {
-		return cube.Record{}, fmt.Errorf("create a sandbox of %s: %w", n.Template, err)
-	}
-	if err := s.write(ctx, r); err != nil {
-		release()
-		s.drop(ctx, r.ID) // a context that ends does not say what has become of it
-		return cube.Record{}, err
-	}
-	made, err := s.engineCreate(ctx, cube.CreateSpec{ID: r.ID, Identity: r.Identity, Image: src.image})
-	if err != nil {
-		release()
-		s.drop(ctx, r.ID)
-		return cube.Record{}, fmt.Errorf("create a sandbox of %s: %w", n.Template, err)
-	}
-	rs, err := s.appear(ctx, []cube.Record{r}, []cube.Sandbox{made})
-	if err != nil {
-		release()
 		return cube.Record{}, fmt.Errorf("create a sandbox of %s: %w", n.Template, err)
 	}
 	return rs[0], nil
+}
+
+// made returns the sandboxes of an answer.
+func (s *Service) made(ctx context.Context, a cube.Answer) ([]cube.Record, error) {
+	rs := make([]cube.Record, len(a.Sandboxes))
+	for i, id := range a.Sandboxes {
+		var err error
+		if rs[i], err = s.Get(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	return rs, nil
+}
+
+// make carries out the making of sandboxes and returns them as they then are.
+func (s *Service) make(ctx context.Context, w *work, rs []cube.Record) ([]cube.Record, error) {
+	cpus := 0
+	for _, r := range rs {
+		cpus += r.Limits.CPUs
+	}
+	release, err := s.cpus.reserve(cpus)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.begin(ctx, w, cube.Batch{Sandboxes: rs}); err != nil {
+		release()
+		return nil, err
+	}
+	if err := s.run(ctx, w); err != nil {
+		release()
+		return nil, err
+	}
+	out := make([]cube.Record, len(rs))
+	for i, r := range rs {
+		b, err := s.find(r.ID)
+		if err != nil {
+			return nil, err // killed already: ids can be guessed by nobody, but a start can have ended it
+		}
+		b.enter()
+		s.arm(b)
+		out[i] = b.rec
+		b.leave()
+		// It may have died before it could be found.
+		s.spawn(func() { s.died(r.ID) })
+	}
+	return out, nil
+}
+
+// making is the work of create and clone: sandboxes recorded as creating, made by the
+// engine, and recorded as running, all at once: a crash finds all or none. Without a
+// key a start ends what it finds, for nobody has heard of it; with one, whoever asks
+// again gets it.
+func (s *Service) making(p cube.Plan, rs []cube.Record, do func(context.Context) error) *work {
+	w := &work{Plan: p, from: never}
+	if p.Key != "" {
+		w.from = 1
+	}
+	w.steps = []step{
+		{name: "make", do: do, undo: func(ctx context.Context) {
+			for _, r := range rs {
+				s.bury(ctx, r.ID)
+			}
+		}, done: func(ctx context.Context) bool {
+			for _, r := range rs {
+				if !s.alive(ctx, r.ID) {
+					return false
+				}
+			}
+			return true
+		}},
+		{name: "record", do: func(ctx context.Context) error { return s.appear(ctx, w, rs) }},
+	}
+	w.back = func(ctx context.Context) error {
+		return s.apply(ctx, w.unanswered(cube.Batch{DropSandboxes: ids(rs)}))
+	}
+	return w
+}
+
+func ids(rs []cube.Record) []cube.SandboxID {
+	out := make([]cube.SandboxID, len(rs))
+	for i, r := range rs {
+		out[i] = r.ID
+	}
+	return out
+}
+
+// alive reports whether the engine has it, and it is not dead.
+func (s *Service) alive(ctx context.Context, id cube.SandboxID) bool {
+	sb, err := s.engine.Sandbox(ctx, id)
+	return err == nil && sb.State != cube.StateDead
 }
 
 func (s *Service) engineCreate(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox, error) {
@@ -67,7 +163,7 @@ func newRecord(n cube.NewSandbox, src source) cube.Record {
 		Template: src.image, Alias: src.alias, Parent: src.parent, Limits: src.limits,
 		Identity: cube.Identity{Env: merged(src.env, n.Env), User: n.User},
 		Metadata: n.Metadata, Clock: n.Clock, Timeout: n.Timeout, OnTimeout: n.OnTimeout, AutoResume: n.AutoResume,
-		AllowInternet: n.AllowInternet, Network: n.Network, MCP: n.MCP,
+		AutoRecover: n.AutoRecover, FilesFallback: n.FilesFallback, AllowInternet: n.AllowInternet, Network: n.Network, MCP: n.MCP,
 		StartedAt: now, ChangedAt: now,
 	}
 	if r.Clock == "" {
@@ -95,15 +191,8 @@ func merged(below, over map[string]string) map[string]string {
 	return m
 }
 
-// drop forgets a sandbox that was never there.
-func (s *Service) drop(ctx context.Context, id cube.SandboxID) {
-	if err := s.store.DeleteSandbox(context.WithoutCancel(ctx), id); err != nil {
-		s.log.Error("the record of a sandbox that could not be made stays until the next start", "sandbox", id, "error", err)
-	}
-}
-
 // Clone implements cube.Service.
-func (s *Service) Clone(ctx context.Context, id cube.SandboxID, c cube.Cloning) ([]cube.Record, error) {
+func (s *Service) Clone(ctx context.Context, id cube.SandboxID, c cube.Cloning) (rs []cube.Record, err error) {
 	if c.N < 1 || c.N > 100 {
 		return nil, fmt.Errorf("clone %s: %d clones; 1 to 100 can be made at once: %w", id, c.N, cube.ErrInvalid)
 	}
@@ -112,36 +201,35 @@ func (s *Service) Clone(ctx context.Context, id cube.SandboxID, c cube.Cloning) 
 			return nil, err
 		}
 	}
+	asked := c
+	asked.Key = ""
+	err = s.once(ctx, c.Key, cube.VerbClone, []any{id, asked}, func(p cube.Plan) error {
+		rs, err = s.clone(ctx, p, id, c)
+		return err
+	}, func(a cube.Answer) (err error) {
+		rs, err = s.made(ctx, a)
+		return err
+	})
+	return rs, err
+}
+
+func (s *Service) clone(ctx context.Context, p cube.Plan, id cube.SandboxID, c cube.Cloning) ([]cube.Record, error) {
 	b, err := s.runner(ctx, id, "clone")
 	if err != nil {
 		return nil, err
 	}
 	defer b.leave()
-	release, err := s.cpus.reserve(c.N * b.rec.Limits.CPUs)
-	if err != nil {
-		return nil, fmt.Errorf("clone %s: %w", id, err)
-	}
 	rs := clones(b.rec, c)
-	if err := s.write(ctx, rs...); err != nil {
-		release()
-		for _, r := range rs {
-			s.drop(ctx, r.ID)
-		}
-		return nil, err
+	p.Sandbox, p.Made = id, ids(rs)
+	w := s.making(p, rs, func(ctx context.Context) error {
+		_, err := s.engineClone(ctx, id, rs, c.Concurrency)
+		return err
+	})
+	out, err := s.make(ctx, w, rs)
+	if err != nil {
+		return nil, s.orDead(ctx, b, fmt.Errorf("clone %s: %w", id, err))
 	}
-	made, err := s.engineClone(ctx, id, rs, c.Concurrency)
-	if err == nil {
-		if rs, err = s.appear(ctx, rs, made); err != nil {
-			release()
-			return nil, fmt.Errorf("clone %s: %w", id, err)
-		}
-		return rs, nil
-	}
-	release()
-	for _, r := range rs {
-		s.drop(ctx, r.ID)
-	}
-	return nil, s.orDead(ctx, b, fmt.Errorf("clone %s: %w", id, err))
+	return out, nil
 }
 
 func (s *Service) engineClone(ctx context.Context, id cube.SandboxID, rs []cube.Record, limit int) ([]cube.Sandbox, error) {
@@ -161,7 +249,7 @@ func clones(src cube.Record, c cube.Cloning) []cube.Record {
 	for i := range rs {
 		r := src
 		r.ID, r.Parent, r.Generation, r.Phase = cube.NewSandboxID(), src.ID, 1, cube.PhaseCreating
-		r.StartedAt, r.ChangedAt, r.EndAt = now, now, time.Time{}
+		r.StartedAt, r.ChangedAt, r.EndAt, r.RecoveredAt = now, now, time.Time{}, time.Time{}
 		r.Identity.Hostname = ""
 		if c.Timeout != 0 {
 			r.Timeout = c.Timeout
@@ -177,36 +265,30 @@ func clones(src cube.Record, c cube.Cloning) []cube.Record {
 	return rs
 }
 
-// appear makes what the engine has made sandboxes that can be found, all at once: a
-// crash finds all or none. Their time begins now. Where that cannot be recorded, or
-// nobody will ever hear of them, they are ended, and there are none.
-func (s *Service) appear(ctx context.Context, rs []cube.Record, made []cube.Sandbox) ([]cube.Record, error) {
+// appear makes what the engine has made sandboxes that can be found. Their time begins
+// now. Where nobody will ever hear of them it is an error, and there are none.
+func (s *Service) appear(ctx context.Context, w *work, rs []cube.Record) error {
+	if err := ctx.Err(); err != nil && w.Key == "" {
+		return err
+	}
 	now := time.Now()
-	for i := range rs {
-		rs[i].Phase, rs[i].Generation, rs[i].ChangedAt = cube.PhaseRunning, made[i].Generation, now
-		rs[i].EndAt = endFrom(now, rs[i].Timeout)
-	}
-	err := ctx.Err()
-	if err == nil {
-		err = s.write(context.WithoutCancel(ctx), rs...)
-	}
-	if err != nil {
-		for _, r := range rs {
-			s.bury(context.WithoutCancel(ctx), r.ID)
-			s.drop(ctx, r.ID)
+	run := slices.Clone(rs)
+	for i := range run {
+		sb, err := s.engine.Sandbox(context.WithoutCancel(ctx), rs[i].ID)
+		if err != nil {
+			return err
 		}
-		return nil, err
+		run[i].Phase, run[i].Generation, run[i].ChangedAt = cube.PhaseRunning, sb.Generation, now
+		run[i].Restored = cube.RestoredMemory
+		run[i].EndAt = endFrom(now, run[i].Timeout)
 	}
-	for _, r := range rs {
-		b := newBox(r)
-		b.enter()
-		s.mu.Lock()
-		s.boxes[r.ID], s.order = b, nil
-		s.mu.Unlock()
-		s.arm(b)
-		b.leave()
-		// It may have died before it could be found.
-		s.spawn(func() { s.died(r.ID) })
+	if err := s.commit(ctx, w.answered(cube.Batch{Sandboxes: run}, cube.Answer{Sandboxes: ids(run)})); err != nil {
+		return err
 	}
-	return rs, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range run {
+		s.boxes[r.ID], s.order = newBox(r), nil
+	}
+	return nil
 }

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	cube "cubesandbox"
 )
@@ -64,10 +63,29 @@ func (s *Service) mourn(ctx context.Context, b *box) (dead bool) {
 	if err != nil || sb.State != cube.StateDead || sb.Death == nil {
 		return false
 	}
-	s.log.Warn("a sandbox has died", "sandbox", b.id, "reason", sb.Death.Reason, "detail", sb.Death.Detail)
 	s.bury(ctx, b.id)
-	s.finish(ctx, b, true, *sb.Death)
+	s.lose(ctx, b, *sb.Death)
 	return true
+}
+
+// lose records that a sandbox is no more without anybody having asked for it, and
+// offers it for recovery. The caller has the turn.
+func (s *Service) lose(ctx context.Context, b *box, why cube.Death) {
+	was := b.rec
+	last, way := s.testament(was, why)
+	s.log.Warn("a sandbox has died", "sandbox", b.id, "phase", was.Phase, "reason", why.Reason, "detail", why.Detail, "recovery", way)
+	if err := s.finish(ctx, b, &work{}, was.Phase != cube.PhasePaused, last); err != nil {
+		s.log.Error("the end of a sandbox could not be recorded; the next start does", "sandbox", b.id, "error", err)
+	}
+	if was.Image != "" {
+		s.deleteImage(was.Image, b.id)
+	}
+	if err := s.release(was.Template); err != nil {
+		s.log.Error("an image that nothing needs stays until the next collection", "image", was.Template, "error", err)
+	}
+	if last.Recoverable && last.AutoRecover {
+		s.spawn(func() { s.autoRecover(last) })
+	}
 }
 
 // orDead makes the error of a verb that found its sandbox dead say so.
@@ -75,8 +93,6 @@ func (s *Service) orDead(ctx context.Context, b *box, err error) error {
 	if !errors.Is(err, cube.ErrDead) || !s.mourn(context.WithoutCancel(ctx), b) {
 		return err
 	}
-	if b.rec.End == nil {
-		return fmt.Errorf("sandbox %s: %w", b.id, cube.ErrNotFound)
-	}
-	return &cube.EndedError{ID: b.id, End: *b.rec.End}
+	_, err = s.find(b.id)
+	return err
 }

@@ -178,13 +178,13 @@ func TestWhatDiesBeforeItCanBeFoundIsFound(t *testing.T) {
 	w := newWorld(t)
 	src := w.create()
 	first := true
-	w.store.fail = func(r cube.Record) error {
+	w.store.failing(func(r cube.Record) error {
 		if r.Parent == src.ID && r.Phase == cube.PhaseRunning && first { // all are restored, none can be found
 			first = false
 			return w.m.Die(r.ID, cube.DeathOOM, "")
 		}
 		return nil
-	}
+	})
 	made, err := w.s.Clone(t.Context(), src.ID, cube.Cloning{N: 2})
 	must(t, err)
 	eventually(t, "its death is known", func() bool { _, ended := endsFor(w, made[0].ID); return ended })
@@ -194,19 +194,19 @@ func TestASandboxWhoseRecordCannotBeCompletedIsNoneAndLeavesNothing(t *testing.T
 	w := newWorld(t)
 	src := w.create()
 	full := errors.New("disk full")
-	w.store.fail = func(r cube.Record) error {
+	w.store.failing(func(r cube.Record) error {
 		if r.Phase == cube.PhaseRunning {
 			return full
 		}
 		return nil
-	}
+	})
 	if _, err := w.s.Create(t.Context(), cube.NewSandbox{Template: "base", Timeout: time.Hour}); !errors.Is(err, full) {
 		t.Errorf("create: %v", err)
 	}
 	if _, err := w.s.Clone(t.Context(), src.ID, cube.Cloning{N: 3}); !errors.Is(err, full) {
 		t.Errorf("clone: %v", err)
 	}
-	w.store.fail = nil
+	w.store.failing(nil)
 	must(t, w.s.Kill(t.Context(), src.ID))
 	w.nothingLeft()
 }

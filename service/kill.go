@@ -86,24 +86,44 @@ func (s *Service) execute(ctx context.Context, b *box, reason cube.DeathReason) 
 		_, err := s.find(b.id)
 		return err
 	}
-	ran := b.rec.Phase == cube.PhaseRunning
-	if err := s.put(ctx, b, func(r *cube.Record) { r.Phase = cube.PhaseKilling }); err != nil {
+	was := b.rec
+	w := s.killing(newPlan(cube.VerbKill, b.id), b, was, cube.Death{Reason: reason, At: time.Now()})
+	if err := s.start(ctx, b, w, func(r *cube.Record) { r.Phase = cube.PhaseKilling }); err != nil {
 		// A full disk must not keep anybody from ending what fills it.
 		s.log.Error("a kill could not be recorded beforehand", "sandbox", b.id, "error", err)
 	}
-	if err := s.engineKill(ctx, b.id); err != nil {
-		phase := cube.PhasePaused
-		if ran {
-			phase = cube.PhaseRunning
-		}
-		s.settle(ctx, b, func(r *cube.Record) { r.Phase = phase })
+	if err := s.run(ctx, w); err != nil {
 		b.pardon()
 		b.retry(time.Now().Add(retryAfter))
 		s.arm(b) // its time may have been over meanwhile
 		return fmt.Errorf("kill %s: %w", b.id, err)
 	}
-	s.finish(ctx, b, ran, cube.Death{Reason: reason, At: time.Now()})
 	return nil
+}
+
+// killing is the work of kill, on what was in some phase. A start finishes it.
+func (s *Service) killing(p cube.Plan, b *box, was cube.Record, why cube.Death) *work {
+	w := &work{Plan: p}
+	w.steps = []step{
+		{name: "end", do: func(ctx context.Context) error { return s.engineKill(ctx, b.id) },
+			done: func(ctx context.Context) bool {
+				_, err := s.engine.Sandbox(ctx, b.id)
+				return errors.Is(err, cube.ErrNotFound)
+			}},
+		{name: "record", sure: true, do: func(ctx context.Context) error {
+			return s.finish(ctx, b, w, was.Phase == cube.PhaseRunning, epitaph(b.rec, why))
+		}},
+		{name: "free", sure: true, do: func(context.Context) error {
+			if was.Image != "" {
+				s.deleteImage(was.Image, b.id)
+			}
+			return s.release(was.Template)
+		}},
+	}
+	w.back = func(ctx context.Context) error {
+		return s.settle(ctx, b, w, func(r *cube.Record) { r.Phase = was.Phase })
+	}
+	return w
 }
 
 func (s *Service) engineKill(ctx context.Context, id cube.SandboxID) error {
@@ -121,28 +141,25 @@ func (s *Service) bury(ctx context.Context, id cube.SandboxID) {
 	}
 }
 
-// finish takes a sandbox out of what can be found, and keeps why. The engine has
-// no process of it any more. The caller has the turn.
-func (s *Service) finish(ctx context.Context, b *box, ran bool, why cube.Death) {
+// finish takes a sandbox out of what can be found, and keeps why. The engine has no
+// process of it any more. The caller has the turn.
+func (s *Service) finish(ctx context.Context, b *box, w *work, ran bool, last cube.Record) error {
 	b.condemn() // from here on nobody sees it
-	image := b.rec.Image
-	s.settle(ctx, b, func(r *cube.Record) { *r = epitaph(*r, why) })
+	err := s.settle(ctx, b, w, func(r *cube.Record) { *r = last })
 	b.disarm()
 	if ran {
-		s.cpus.free(b.rec.Limits.CPUs)
-	}
-	if image != "" {
-		s.deleteImage(image, b.id)
+		s.cpus.free(last.Limits.CPUs)
 	}
 	s.mu.Lock()
 	delete(s.boxes, b.id)
 	s.order = nil
-	s.ended[b.id] = b.rec
+	s.ended[b.id] = last
 	s.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.gone = true
 	close(b.over)
+	return err
 }
 
 // epitaph is what is kept of a sandbox that has ended. Its secrets are not.
@@ -154,21 +171,23 @@ func epitaph(r cube.Record, why cube.Death) cube.Record {
 	}
 }
 
-// forget drops what ended long ago.
+// forget drops what ended long ago. What can be recovered is kept for as long as that
+// is so.
 func (s *Service) forget() {
 	before := time.Now().Add(-s.conf.Keep)
 	s.mu.Lock()
 	var old []cube.SandboxID
 	for id, r := range s.ended {
-		if r.ChangedAt.Before(before) {
+		if r.ChangedAt.Before(before) && !r.Recoverable {
 			old = append(old, id)
 			delete(s.ended, id)
 		}
 	}
 	s.mu.Unlock()
-	for _, id := range old {
-		if err := s.store.DeleteSandbox(s.ctx, id); err != nil {
-			s.log.Warn("an old record could not be deleted", "sandbox", id, "error", err)
-		}
+	if len(old) == 0 {
+		return
+	}
+	if err := s.apply(s.ctx, cube.Batch{DropSandboxes: old}); err != nil {
+		s.log.Warn("old records could not be forgotten", "error", err)
 	}
 }

@@ -38,7 +38,7 @@ func (b *box) view() (r cube.Record, there bool) {
 // seen is what a phase looks like from outside.
 func seen(p cube.Phase) cube.Phase {
 	switch p {
-	case cube.PhasePausing, cube.PhasePaused, cube.PhaseResuming:
+	case cube.PhasePausing, cube.PhasePaused, cube.PhaseResuming, cube.PhaseRecovering:
 		return cube.PhasePaused
 	default:
 		return cube.PhaseRunning

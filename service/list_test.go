@@ -55,7 +55,7 @@ func TestListsAreFiltered(t *testing.T) {
 		return func(n *cube.NewSandbox) { n.Metadata = map[string]string{k: v, "all": "yes"} }
 	}
 	a, b := w.create(meta("k", "1")), w.create(meta("k", "2"))
-	if err := w.s.Pause(ctx, b.ID); err != nil {
+	if err := w.s.Pause(ctx, b.ID, cube.Pausing{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -96,7 +96,7 @@ func TestSnapshotsAreListedByPagesSourceAndName(t *testing.T) {
 		if i == 4 {
 			src = b.ID
 		}
-		s, err := w.s.Snapshot(ctx, src, fmt.Sprintf("n%d", i%2))
+		s, err := w.s.Snapshot(ctx, src, cube.Snapshotting{Name: fmt.Sprintf("n%d", i%2)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,7 +51,7 @@ func TestEveryAnswerIsTrueWhileManyFireAtOneSandbox(t *testing.T) {
 func fire(ctx context.Context, s cube.Service, id cube.SandboxID, verb int) error {
 	switch verb {
 	case 0:
-		return s.Pause(ctx, id)
+		return s.Pause(ctx, id, cube.Pausing{})
 	case 1:
 		_, err := s.Resume(ctx, id, cube.Resumption{})
 		return err
@@ -69,7 +69,7 @@ func TestVerbsOnOneSandboxWaitForEachOther(t *testing.T) {
 	var wg sync.WaitGroup
 	results := make(chan error, 8)
 	for range cap(results) {
-		wg.Go(func() { results <- w.s.Pause(t.Context(), r.ID) })
+		wg.Go(func() { results <- w.s.Pause(t.Context(), r.ID, cube.Pausing{}) })
 	}
 	wg.Wait()
 	close(results)
@@ -89,7 +89,7 @@ func TestVerbsOnOneSandboxWaitForEachOther(t *testing.T) {
 func TestManyWakesAreOneResume(t *testing.T) {
 	w := newWorld(t)
 	r := w.create(func(n *cube.NewSandbox) { n.AutoResume = true })
-	if err := w.s.Pause(t.Context(), r.ID); err != nil {
+	if err := w.s.Pause(t.Context(), r.ID, cube.Pausing{}); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
@@ -103,7 +103,7 @@ func TestManyWakesAreOneResume(t *testing.T) {
 	}
 	wg.Wait()
 	asleep := w.create()
-	if err := w.s.Pause(t.Context(), asleep.ID); err != nil {
+	if err := w.s.Pause(t.Context(), asleep.ID, cube.Pausing{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.s.Wake(t.Context(), asleep.ID); !errors.Is(err, cube.ErrConflict) {

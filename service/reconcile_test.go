@@ -2,6 +2,7 @@ package service
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,27 +36,27 @@ func TestRecordsAndRealityAreBroughtTogether(t *testing.T) {
 		"pausing, saved": {func(w *world, id cube.SandboxID) {
 			im := cube.NewSnapshotID()
 			w.store.phase(id, func(r *cube.Record) { r.Phase, r.Image = cube.PhasePausing, im })
-			_, err := w.e.Pause(w.t.Context(), id, im)
+			_, err := w.e.Pause(w.t.Context(), id, im, cube.Pausing{})
 			must(w.t, err)
 		}, cube.PhasePaused, ""},
-		"paused": {func(w *world, id cube.SandboxID) { must(w.t, w.s.Pause(w.t.Context(), id)) }, cube.PhasePaused, ""},
+		"paused": {func(w *world, id cube.SandboxID) { must(w.t, w.s.Pause(w.t.Context(), id, cube.Pausing{})) }, cube.PhasePaused, ""},
 		"paused, its image lost": {func(w *world, id cube.SandboxID) {
-			must(w.t, w.s.Pause(w.t.Context(), id))
-			must(w.t, w.m.DeleteImage(w.store.sandboxes[id].Image))
+			must(w.t, w.s.Pause(w.t.Context(), id, cube.Pausing{}))
+			must(w.t, w.m.DeleteImage(w.store.record(id).Image))
 		}, cube.PhaseEnded, cube.DeathImage},
 		"resuming, not yet": {func(w *world, id cube.SandboxID) {
-			must(w.t, w.s.Pause(w.t.Context(), id))
+			must(w.t, w.s.Pause(w.t.Context(), id, cube.Pausing{}))
 			w.store.phase(id, func(r *cube.Record) { r.Phase, r.Generation = cube.PhaseResuming, 2 })
 		}, cube.PhasePaused, ""},
 		"resuming, and runs": {func(w *world, id cube.SandboxID) {
-			must(w.t, w.s.Pause(w.t.Context(), id))
+			must(w.t, w.s.Pause(w.t.Context(), id, cube.Pausing{}))
 			w.store.phase(id, func(r *cube.Record) { r.Phase, r.Generation = cube.PhaseResuming, 2 })
-			r := w.store.sandboxes[id]
+			r := w.store.record(id)
 			_, err := w.e.Resume(w.t.Context(), cube.CreateSpec{ID: id, Generation: 2, Identity: r.Identity, Image: r.Image})
 			must(w.t, err)
 		}, cube.PhaseRunning, ""},
 		"rolling back, in the new life": {func(w *world, id cube.SandboxID) {
-			snap, err := w.s.Snapshot(w.t.Context(), id, "")
+			snap, err := w.s.Snapshot(w.t.Context(), id, cube.Snapshotting{Name: ""})
 			must(w.t, err)
 			w.store.phase(id, func(r *cube.Record) { r.Phase = cube.PhaseRollingBack })
 			_, err = w.e.Rollback(w.t.Context(), id, snap.ID)
@@ -103,7 +104,7 @@ func use(t *testing.T, w *world, r cube.Record) {
 	if _, _, err := w.s.Connect(ctx, r.ID, cube.Resumption{}); err != nil {
 		t.Fatal(err)
 	}
-	must(t, w.s.Pause(ctx, r.ID))
+	must(t, w.s.Pause(ctx, r.ID, cube.Pausing{}))
 	_, err := w.s.Resume(ctx, r.ID, cube.Resumption{})
 	must(t, err)
 	must(t, w.s.Kill(ctx, r.ID))
@@ -113,16 +114,20 @@ func TestSnapshotsAndStrayImagesAreBroughtTogetherToo(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	r := w.create()
-	kept, err := w.s.Snapshot(ctx, r.ID, "kept")
+	kept, err := w.s.Snapshot(ctx, r.ID, cube.Snapshotting{Name: "kept"})
 	must(t, err)
-	half, err := w.s.Snapshot(ctx, r.ID, "half")
+	half, err := w.s.Snapshot(ctx, r.ID, cube.Snapshotting{Name: "half"})
 	must(t, err)
-	lost, err := w.s.Snapshot(ctx, r.ID, "lost")
+	lost, err := w.s.Snapshot(ctx, r.ID, cube.Snapshotting{Name: "lost"})
 	must(t, err)
 	stray, err := w.e.Save(ctx, r.ID, cube.NewSnapshotID())
 	must(t, err)
+	eventually(t, "all are durable", func() bool {
+		page, err := w.s.Snapshots(ctx, cube.SnapshotQuery{})
+		return err == nil && !slices.ContainsFunc(page.Snapshots, func(s cube.Snapshot) bool { return !s.Durable })
+	})
 	half.State = cube.SnapshotCreating
-	must(t, w.store.PutSnapshot(ctx, half))
+	must(t, w.store.Apply(ctx, cube.Batch{Snapshots: []cube.Snapshot{half}}))
 	must(t, w.m.DeleteImage(lost.ID))
 	w.reopen()
 	page, err := w.s.Snapshots(ctx, cube.SnapshotQuery{})
@@ -153,8 +158,8 @@ func TestAStoreThatFailsChangesNothing(t *testing.T) {
 	ctx := t.Context()
 	r := w.create()
 	full := errors.New("disk full")
-	w.store.fail = func(cube.Record) error { return full }
-	if err := w.s.Pause(ctx, r.ID); !errors.Is(err, full) {
+	w.store.failing(func(cube.Record) error { return full })
+	if err := w.s.Pause(ctx, r.ID, cube.Pausing{}); !errors.Is(err, full) {
 		t.Errorf("pause: %v", err)
 	}
 	if _, err := w.s.Clone(ctx, r.ID, cube.Cloning{N: 2}); !errors.Is(err, full) {
@@ -170,7 +175,7 @@ func TestAStoreThatFailsChangesNothing(t *testing.T) {
 	if err := w.s.Kill(ctx, r.ID); err != nil {
 		t.Errorf("kill: %v", err)
 	}
-	w.store.fail = nil
+	w.store.failing(nil)
 }
 
 func must(t *testing.T, err error) {

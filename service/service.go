@@ -30,8 +30,17 @@ type Images interface {
 	Image(id cube.ImageID) (cube.Image, error)
 	// Images returns all of them, with errors for those that cannot be read.
 	Images() ([]cube.Image, error)
-	// Delete removes one; ErrNotFound where there is none.
+	// Hide makes one that nobody finds any more; its files stay.
+	Hide(id cube.ImageID) error
+	// Hidden returns those that are hidden and not deleted.
+	Hidden() ([]cube.ImageID, error)
+	// Delete frees one, hidden or not; ErrNotFound where there is none.
 	Delete(id cube.ImageID) error
+	// Sync makes one durable.
+	Sync(ctx context.Context, id cube.ImageID) error
+	// Verify reads one whole; ErrCorrupt.
+	Verify(ctx context.Context, id cube.ImageID) error
+	Collector
 }
 
 // Names are the names of templates.
@@ -48,6 +57,8 @@ type Config struct {
 	Store  cube.Store
 	Images Images
 	Names  Names
+	// Collectors know of garbage beside images.
+	Collectors []Collector
 	// CPUs is how many processors may be promised to running sandboxes together; 0:
 	// 256 for each of the machine's.
 	CPUs int
@@ -73,15 +84,22 @@ type Service struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // whatever runs by itself
 	// closing is held while something is added to wg, and while ctx is ended.
-	closing sync.Mutex
-	filling sync.Mutex           // guards the next, and is held while the pools are told
-	pooled  map[cube.ImageID]int // what the pools were last told
+	closing    sync.Mutex
+	looked     chan struct{}        // closed when what a start leaves for later is done
+	changing   sync.Mutex           // held while the record of a snapshot that exists changes
+	collecting sync.Mutex           // held while garbage is collected
+	filling    sync.Mutex           // guards the next, and is held while the pools are told
+	pooled     map[cube.ImageID]int // what the pools were last told
 
 	mu        sync.RWMutex // guards the following
 	boxes     map[cube.SandboxID]*box
 	order     []*box // the same, by start; replaced, never changed
 	ended     map[cube.SandboxID]cube.Record
 	snapshots map[cube.ImageID]cube.Snapshot
+	hidden    map[cube.ImageID]bool // images that were deleted while they were in use
+	plans     map[string]*work
+	answers   map[string]cube.Answer
+	asking    map[string]chan struct{} // keys whose request is at work
 }
 
 var _ cube.Service = (*Service)(nil)
@@ -101,6 +119,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		engine: c.Engine, store: c.Store, images: c.Images, names: c.Names, conf: c, log: c.Log,
 		cpus:  ledger{total: int64(c.CPUs)},
 		boxes: map[cube.SandboxID]*box{}, ended: map[cube.SandboxID]cube.Record{}, snapshots: map[cube.ImageID]cube.Snapshot{},
+		hidden: map[cube.ImageID]bool{}, plans: map[string]*work{}, answers: map[string]cube.Answer{}, asking: map[string]chan struct{}{}, looked: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	// From before the look at reality, so that nothing falls between.
@@ -111,7 +130,13 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	s.refreshPools()
 	s.spawn(func() { s.follow(events) })
-	s.spawn(s.upkeep)
+	s.spawn(func() {
+		s.autoRecoverAll()
+		s.collect()
+		s.examine()
+		close(s.looked)
+		s.upkeep()
+	})
 	for _, b := range s.all() {
 		b.enter()
 		s.arm(b)
@@ -147,13 +172,17 @@ func (s *Service) Close() error {
 
 // upkeep does what nobody asks for.
 func (s *Service) upkeep() {
-	tick := time.NewTicker(upkeepEvery)
+	tick, sweep := time.NewTicker(upkeepEvery), time.NewTicker(collectEvery)
 	defer tick.Stop()
+	defer sweep.Stop()
 	for {
 		select {
 		case <-tick.C:
 			s.refreshPools()
 			s.forget()
+			s.forgetAnswers()
+		case <-sweep.C:
+			s.collect()
 		case <-s.ctx.Done():
 			return
 		}
@@ -200,7 +229,11 @@ func (s *Service) find(id cube.SandboxID) (*box, error) {
 // unknown is the error for an id without a box. mu is held.
 func (s *Service) unknown(id cube.SandboxID) error {
 	if r, ok := s.ended[id]; ok && r.End != nil {
-		return &cube.EndedError{ID: id, End: *r.End}
+		e := &cube.EndedError{ID: id, End: *r.End}
+		if r.Recoverable {
+			e.Recovery = s.wayBackLocked(id)
+		}
+		return e
 	}
 	return fmt.Errorf("sandbox %s: %w", id, cube.ErrNotFound)
 }

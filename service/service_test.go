@@ -25,7 +25,7 @@ func TestCreateGivesARunningSandboxWithTokensOfItsOwn(t *testing.T) {
 	if b.Identity.AccessToken != "" || b.TrafficToken != "" {
 		t.Errorf("an open sandbox has tokens %q and %q", b.Identity.AccessToken, b.TrafficToken)
 	}
-	if got := w.store.history[a.ID]; !slices.Equal(got, []cube.Phase{cube.PhaseCreating, cube.PhaseRunning}) {
+	if got := w.store.History(a.ID); !slices.Equal(got, []cube.Phase{cube.PhaseCreating, cube.PhaseRunning}) {
 		t.Errorf("phases on disk were %v, want creating before running", got)
 	}
 }
@@ -68,7 +68,7 @@ func TestWrongRequestsSayWhatIsWrong(t *testing.T) {
 	ctx := t.Context()
 	create := func(n cube.NewSandbox) error { _, err := w.s.Create(ctx, n); return err }
 	clone := func(c cube.Cloning) error { _, err := w.s.Clone(ctx, r.ID, c); return err }
-	snapshot := func(name string) error { _, err := w.s.Snapshot(ctx, r.ID, name); return err }
+	snapshot := func(name string) error { _, err := w.s.Snapshot(ctx, r.ID, cube.Snapshotting{Name: name}); return err }
 	list := func(q cube.SandboxQuery) error { _, err := w.s.List(ctx, q); return err }
 	nobody := cube.NewSandboxID()
 	for name, c := range map[string]struct {
@@ -89,7 +89,7 @@ func TestWrongRequestsSayWhatIsWrong(t *testing.T) {
 		"cursor, other order": {list(cube.SandboxQuery{Cursor: cursor{time.Now(), "a", true}.String(), Ascending: true}), cube.ErrInvalid, "Invalid next token"},
 		"template with tag":   {list(cube.SandboxQuery{Template: "base:x"}), cube.ErrInvalid, "tag"},
 		"unknown sandbox":     {w.s.Kill(ctx, nobody), cube.ErrNotFound, string(nobody)},
-		"unknown to pause":    {w.s.Pause(ctx, nobody), cube.ErrNotFound, string(nobody)},
+		"unknown to pause":    {w.s.Pause(ctx, nobody, cube.Pausing{}), cube.ErrNotFound, string(nobody)},
 	} {
 		if !errors.Is(c.err, c.kind) || !strings.Contains(c.err.Error(), c.text) {
 			t.Errorf("%s: got %v, want %v with %q", name, c.err, c.kind, c.text)
@@ -101,14 +101,14 @@ func TestPauseAndResumeKeepWhoItIs(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	r := w.create(func(n *cube.NewSandbox) { n.Metadata = map[string]string{"k": "v"}; n.Timeout = time.Hour })
-	if err := w.s.Pause(ctx, r.ID); err != nil {
+	if err := w.s.Pause(ctx, r.ID, cube.Pausing{}); err != nil {
 		t.Fatal(err)
 	}
 	p, err := w.s.Get(ctx, r.ID)
 	if err != nil || p.Phase != cube.PhasePaused || !p.EndAt.IsZero() || p.Metadata["k"] != "v" {
 		t.Errorf("paused: got %+v (%v)", p, err)
 	}
-	if err := w.s.Pause(ctx, r.ID); !errors.Is(err, cube.ErrConflict) || !strings.Contains(err.Error(), "already paused") {
+	if err := w.s.Pause(ctx, r.ID, cube.Pausing{}); !errors.Is(err, cube.ErrConflict) || !strings.Contains(err.Error(), "already paused") {
 		t.Errorf("pausing twice: got %v", err)
 	}
 	if w.s.cpus.used != 0 {
@@ -136,14 +136,14 @@ func TestAFailedPauseOrResumeLeavesTheSandboxAsItWas(t *testing.T) {
 	r := w.create()
 	bad := errors.New("disk")
 	w.m.Hook(fake.PointSave, func(context.Context) error { return bad })
-	if err := w.s.Pause(ctx, r.ID); !errors.Is(err, bad) {
+	if err := w.s.Pause(ctx, r.ID, cube.Pausing{}); !errors.Is(err, bad) {
 		t.Fatalf("got %v", err)
 	}
 	if got, _ := w.s.Get(ctx, r.ID); got.Phase != cube.PhaseRunning || got.Image != "" {
 		t.Errorf("after a failed pause: %+v", got)
 	}
 	w.m.Hook(fake.PointSave, nil)
-	if err := w.s.Pause(ctx, r.ID); err != nil {
+	if err := w.s.Pause(ctx, r.ID, cube.Pausing{}); err != nil {
 		t.Fatal(err)
 	}
 	w.m.Hook(fake.PointLoad, func(context.Context) error { return bad })
@@ -162,7 +162,7 @@ func TestAFailedPauseOrResumeLeavesTheSandboxAsItWas(t *testing.T) {
 func TestKillEndsPausedSandboxesWithoutAResume(t *testing.T) {
 	w := newWorld(t)
 	r := w.create()
-	if err := w.s.Pause(t.Context(), r.ID); err != nil {
+	if err := w.s.Pause(t.Context(), r.ID, cube.Pausing{}); err != nil {
 		t.Fatal(err)
 	}
 	w.m.Hook(fake.PointLoad, func(context.Context) error { t.Error("it was resumed"); return nil })
@@ -228,8 +228,9 @@ func TestCloneIsAllOrNothing(t *testing.T) {
 		t.Error("a clone that cannot be made is no error")
 	}
 	page, _ := w.s.List(ctx, cube.SandboxQuery{})
-	if len(page.Sandboxes) != 4 || len(w.store.sandboxes) != 4 {
-		t.Errorf("%d sandboxes and %d records, want source and three", len(page.Sandboxes), len(w.store.sandboxes))
+	recs, err := w.store.Sandboxes(ctx)
+	if err != nil || len(page.Sandboxes) != 4 || len(recs) != 4 {
+		t.Errorf("%d sandboxes and %d records (%v), want source and three", len(page.Sandboxes), len(recs), err)
 	}
 }
 
@@ -260,7 +261,7 @@ func TestRollbackKeepsIdentityAndRefusesForeignSnapshots(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	a, b := w.create(), w.create()
-	snap, err := w.s.Snapshot(ctx, a.ID, "good")
+	snap, err := w.s.Snapshot(ctx, a.ID, cube.Snapshotting{Name: "good"})
 	if err != nil || snap.State != cube.SnapshotReady {
 		t.Fatalf("snapshot: %+v (%v)", snap, err)
 	}
@@ -268,7 +269,7 @@ func TestRollbackKeepsIdentityAndRefusesForeignSnapshots(t *testing.T) {
 	if err != nil || back.ID != a.ID || back.Generation <= a.Generation || back.Identity.AccessToken != a.Identity.AccessToken {
 		t.Errorf("rollback: %+v (%v)", back, err)
 	}
-	if got := w.store.history[a.ID]; !slices.Contains(got, cube.PhaseRollingBack) {
+	if got := w.store.History(a.ID); !slices.Contains(got, cube.PhaseRollingBack) {
 		t.Errorf("phases on disk were %v, want rolling-back among them", got)
 	}
 	if _, err := w.s.Rollback(ctx, b.ID, string(snap.ID)); !errors.Is(err, cube.ErrConflict) || !strings.Contains(err.Error(), "rollback conflict") {
@@ -281,7 +282,7 @@ func TestRollbackKeepsIdentityAndRefusesForeignSnapshots(t *testing.T) {
 	if copied.Parent != a.ID {
 		t.Errorf("parent is %q, want %s", copied.Parent, a.ID)
 	}
-	if err := w.s.Pause(ctx, a.ID); err != nil {
+	if err := w.s.Pause(ctx, a.ID, cube.Pausing{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.s.Rollback(ctx, a.ID, string(snap.ID)); !errors.Is(err, cube.ErrConflict) {
@@ -293,7 +294,7 @@ func TestSnapshotsOutliveTheirSandboxAndCarryItsEnvironment(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	r := w.create(func(n *cube.NewSandbox) { n.Env = map[string]string{"A": "1", "B": "1"} })
-	snap, err := w.s.Snapshot(ctx, r.ID, "")
+	snap, err := w.s.Snapshot(ctx, r.ID, cube.Snapshotting{Name: ""})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,11 +17,26 @@ import (
 const longestName = 128
 
 // Snapshot implements cube.Service.
-func (s *Service) Snapshot(ctx context.Context, id cube.SandboxID, name string) (cube.Snapshot, error) {
-	name, err := snapshotName(name)
+func (s *Service) Snapshot(ctx context.Context, id cube.SandboxID, o cube.Snapshotting) (snap cube.Snapshot, err error) {
+	name, err := snapshotName(o.Name)
 	if err != nil {
 		return cube.Snapshot{}, err
 	}
+	err = s.once(ctx, o.Key, cube.VerbSnapshot, []any{id, name}, func(p cube.Plan) error {
+		snap, err = s.save(ctx, p, id, name)
+		return err
+	}, func(a cube.Answer) error {
+		var ok bool
+		if snap, ok = s.snapshot(a.Image); !ok {
+			return fmt.Errorf("snapshot %s: %w", a.Image, cube.ErrNotFound)
+		}
+		return nil
+	})
+	return snap, err
+}
+
+// save saves a sandbox. What was saved becomes durable afterwards.
+func (s *Service) save(ctx context.Context, p cube.Plan, id cube.SandboxID, name string) (cube.Snapshot, error) {
 	b, err := s.runner(ctx, id, "snapshot")
 	if err != nil {
 		return cube.Snapshot{}, err
@@ -31,25 +46,94 @@ func (s *Service) Snapshot(ctx context.Context, id cube.SandboxID, name string) 
 		ID: cube.NewSnapshotID(), Name: name, Source: id, Template: b.rec.Template, State: cube.SnapshotCreating,
 		CreatedAt: time.Now(), Limits: b.rec.Limits, Env: b.rec.Identity.Env,
 	}
-	if err := s.putSnapshot(ctx, snap); err != nil {
-		return cube.Snapshot{}, err
+	p.Sandbox, p.Image = id, snap.ID
+	w := s.saving(p, snap)
+	if err := s.begin(ctx, w, cube.Batch{Snapshots: []cube.Snapshot{snap}}); err != nil {
+		return cube.Snapshot{}, fmt.Errorf("snapshot of %s: write its record: %w", id, err)
 	}
-	im, err := s.engineSave(ctx, id, snap.ID)
-	if err == nil && ctx.Err() != nil { // nobody will ever hear of it
-		err = ctx.Err()
-		s.deleteImage(snap.ID, id)
-	}
-	if err != nil {
-		s.dropSnapshot(ctx, snap.ID)
+	if err := s.run(ctx, w); err != nil {
 		return cube.Snapshot{}, s.orDead(ctx, b, fmt.Errorf("snapshot of %s: %w", id, err))
 	}
-	snap.State, snap.Bytes = cube.SnapshotReady, im.Bytes
-	if err := s.putSnapshot(context.WithoutCancel(ctx), snap); err != nil {
-		s.deleteImage(snap.ID, id)
-		s.dropSnapshot(ctx, snap.ID)
-		return cube.Snapshot{}, err
-	}
+	s.spawn(func() { s.harden(p.Image) })
+	snap, _ = s.snapshot(snap.ID)
 	return snap, nil
+}
+
+// saving is the work of snapshot.
+func (s *Service) saving(p cube.Plan, snap cube.Snapshot) *work {
+	w := &work{Plan: p, from: never}
+	if p.Key != "" {
+		w.from = 1 // whoever asks again gets it
+	}
+	w.steps = []step{
+		{name: "save", do: func(ctx context.Context) error { return s.engineSave(ctx, p.Sandbox, p.Image) },
+			undo: func(context.Context) { s.deleteImage(p.Image, p.Sandbox) },
+			done: func(context.Context) bool { return s.published(p.Image) }},
+		{name: "record", do: func(ctx context.Context) error {
+			if err := ctx.Err(); err != nil && p.Key == "" {
+				return err // nobody will ever hear of it
+			}
+			im, err := s.images.Image(p.Image)
+			if err != nil {
+				return err
+			}
+			ready := snap
+			ready.State, ready.Bytes = cube.SnapshotReady, im.Bytes
+			if err := s.commit(ctx, w.answered(cube.Batch{Snapshots: []cube.Snapshot{ready}}, cube.Answer{Image: ready.ID})); err != nil {
+				return err
+			}
+			s.know(ready)
+			return nil
+		}},
+	}
+	w.back = func(ctx context.Context) error {
+		return s.apply(ctx, w.unanswered(cube.Batch{DropSnapshots: []cube.ImageID{p.Image}}))
+	}
+	return w
+}
+
+// know makes a snapshot one that can be found, as its state says.
+func (s *Service) know(snap cube.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.snapshots[snap.ID] = snap
+}
+
+// hardenAgain is when to try again what could not be made durable.
+const hardenAgain = 5 * time.Second
+
+// harden makes a published snapshot durable, however long that takes.
+func (s *Service) harden(id cube.ImageID) {
+	for {
+		err := s.hardenOnce(id)
+		if err == nil || errors.Is(err, cube.ErrNotFound) || s.ctx.Err() != nil {
+			return
+		}
+		s.log.Error("a snapshot is not durable yet; it is tried again", "image", id, "error", err)
+		select {
+		case <-time.After(hardenAgain):
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Service) hardenOnce(id cube.ImageID) error {
+	if err := s.images.Sync(s.ctx, id); err != nil {
+		return err
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	snap, ok := s.snapshot(id)
+	if !ok || snap.Durable {
+		return nil // a template, or it is being deleted
+	}
+	snap.Durable = true
+	if err := s.commit(s.ctx, cube.Batch{Snapshots: []cube.Snapshot{snap}}); err != nil {
+		return err
+	}
+	s.know(snap)
+	return nil
 }
 
 // snapshotName checks a name and takes its tag off.
@@ -71,61 +155,10 @@ func notInName(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
 }
 
-func (s *Service) engineSave(ctx context.Context, id cube.SandboxID, image cube.ImageID) (cube.Image, error) {
+func (s *Service) engineSave(ctx context.Context, id cube.SandboxID, image cube.ImageID) error {
 	defer timing.Phase(ctx, "engine")()
-	return s.engine.Save(ctx, id, image)
-}
-
-func (s *Service) putSnapshot(ctx context.Context, snap cube.Snapshot) error {
-	defer timing.Phase(ctx, "store")()
-	if err := s.store.PutSnapshot(ctx, snap); err != nil {
-		return fmt.Errorf("write the record of snapshot %s: %w", snap.ID, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.snapshots[snap.ID] = snap
-	return nil
-}
-
-func (s *Service) dropSnapshot(ctx context.Context, id cube.ImageID) {
-	if err := s.store.DeleteSnapshot(context.WithoutCancel(ctx), id); err != nil {
-		s.log.Error("the record of a snapshot stays until the next start", "image", id, "error", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.snapshots, id)
-}
-
-// deleteSnapshot hides a snapshot at once, then frees it.
-func (s *Service) deleteSnapshot(ctx context.Context, id cube.ImageID) error {
-	s.mu.Lock()
-	snap, ok := s.snapshots[id]
-	if ok = ok && snap.State == cube.SnapshotReady; ok {
-		snap.State = cube.SnapshotDeleting
-		s.snapshots[id] = snap
-	}
-	s.mu.Unlock()
-	if !ok {
-		return fmt.Errorf("snapshot %s: %w", id, cube.ErrNotFound)
-	}
-	ctx = context.WithoutCancel(ctx)
-	if err := s.putSnapshot(ctx, snap); err != nil {
-		s.unhide(snap)
-		return err
-	}
-	if err := s.images.Delete(id); err != nil && !errors.Is(err, cube.ErrNotFound) {
-		s.log.Error("a deleted snapshot's files stay until the next start", "image", id, "error", err)
-		return nil
-	}
-	s.dropSnapshot(ctx, id)
-	return nil
-}
-
-func (s *Service) unhide(snap cube.Snapshot) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	snap.State = cube.SnapshotReady
-	s.snapshots[snap.ID] = snap
+	_, err := s.engine.Save(ctx, id, image)
+	return err
 }
 
 // compareSnapshots orders them, newest first.
@@ -169,21 +202,45 @@ func (s *Service) Rollback(ctx context.Context, id cube.SandboxID, snapshot stri
 		return cube.Record{}, fmt.Errorf("rollback conflict: %s is a snapshot of %s, not of %s; create a sandbox from it instead: %w",
 			snap.ID, snap.Source, id, cube.ErrConflict)
 	}
-	if err := s.put(ctx, b, func(r *cube.Record) { r.Phase = cube.PhaseRollingBack }); err != nil {
+	p := newPlan(cube.VerbRollback, id)
+	p.Image = snap.ID
+	w := s.rolling(p, b, b.rec.Generation)
+	if err := s.start(ctx, b, w, func(r *cube.Record) { r.Phase = cube.PhaseRollingBack }); err != nil {
 		return cube.Record{}, err
 	}
-	made, err := s.engineRollback(ctx, id, snap.ID)
-	if err != nil {
-		s.settle(ctx, b, func(r *cube.Record) { r.Phase = cube.PhaseRunning })
+	if err := s.run(ctx, w); err != nil {
 		return cube.Record{}, s.orDead(ctx, b, fmt.Errorf("rollback of %s to %s: %w", id, snap.ID, err))
 	}
-	s.settle(ctx, b, func(r *cube.Record) { r.Phase, r.Generation = cube.PhaseRunning, made.Generation })
 	return b.record(), nil
 }
 
-func (s *Service) engineRollback(ctx context.Context, id cube.SandboxID, image cube.ImageID) (cube.Sandbox, error) {
+// rolling is the work of rollback: the engine says which life came out of it.
+func (s *Service) rolling(p cube.Plan, b *box, was cube.Generation) *work {
+	w := &work{Plan: p, from: 1}
+	record := func(ctx context.Context) error {
+		return s.settle(ctx, b, w, func(r *cube.Record) {
+			r.Phase = cube.PhaseRunning
+			if sb, err := s.engine.Sandbox(ctx, b.id); err == nil && sb.Generation > r.Generation {
+				r.Generation, r.Restored = sb.Generation, cube.RestoredMemory
+			}
+		})
+	}
+	w.steps = []step{
+		{name: "restore", do: func(ctx context.Context) error { return s.engineRollback(ctx, b.id, p.Image) },
+			done: func(ctx context.Context) bool {
+				sb, err := s.engine.Sandbox(ctx, b.id)
+				return err == nil && sb.Generation > was
+			}},
+		{name: "record", sure: true, do: record},
+	}
+	w.back = record
+	return w
+}
+
+func (s *Service) engineRollback(ctx context.Context, id cube.SandboxID, image cube.ImageID) error {
 	defer timing.Phase(ctx, "engine")()
-	return s.engine.Rollback(ctx, id, image)
+	_, err := s.engine.Rollback(ctx, id, image)
+	return err
 }
 
 func (s *Service) findSnapshot(idOrName string) (cube.Snapshot, error) {

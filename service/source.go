@@ -119,30 +119,3 @@ func (s *Service) Templates(context.Context) ([]cube.Template, error) {
 	}
 	return out, nil
 }
-
-// DeleteImage implements cube.Service.
-func (s *Service) DeleteImage(ctx context.Context, idOrName string) error {
-	src, err := s.resolve(idOrName)
-	if err != nil {
-		return err
-	}
-	if !src.image.IsTemplate() {
-		return s.deleteSnapshot(ctx, src.image)
-	}
-	names, err := s.names.Names()
-	if err != nil {
-		return err
-	}
-	for name, id := range names {
-		if id == src.image {
-			if err := s.names.RemoveName(name); err != nil {
-				return fmt.Errorf("delete template %s: %w", src.image, err)
-			}
-		}
-	}
-	if err := s.images.Delete(src.image); err != nil {
-		return fmt.Errorf("delete template %s: %w", src.image, err)
-	}
-	s.refreshPools()
-	return nil
-}

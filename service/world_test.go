@@ -1,10 +1,8 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"maps"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +19,7 @@ type world struct {
 	e        *fake.Engine
 	s        *Service
 	conf     Config
-	store    *memory
+	store    memory
 	names    *names
 	template cube.ImageID
 }
@@ -29,7 +27,7 @@ type world struct {
 var limits = cube.Limits{MemoryMiB: 128, CPUs: 2, DiskMiB: 1024, Pids: 128}
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, m: fake.NewMachine(64 << 30), store: newMemory()}
+	w := &world{t: t, m: fake.NewMachine(64 << 30), store: memory{fake.NewRecords(), t}}
 	w.template = w.m.AddTemplate([32]byte{1}, limits, map[string]string{"file": "of the template"})
 	w.names = &names{m: map[string]cube.ImageID{"base": w.template}}
 	w.open()
@@ -47,6 +45,7 @@ func (w *world) open() {
 		w.t.Fatal(err)
 	}
 	w.s = s
+	<-s.looked // what tests do behind its back would meet it
 }
 
 func (w *world) close() {
@@ -90,13 +89,19 @@ func (w *world) nothingLeft() {
 			w.t.Errorf("image %s of %s is left", im.ID, im.Source)
 		}
 	}
-	for id, r := range w.store.sandboxes {
+	ctx := context.Background()
+	recs, err := w.store.Sandboxes(ctx)
+	must(w.t, err)
+	for _, r := range recs {
 		if r.Phase != cube.PhaseEnded {
-			w.t.Errorf("record of %s is left in phase %s", id, r.Phase)
+			w.t.Errorf("record of %s is left in phase %s", r.ID, r.Phase)
 		}
 	}
-	if len(w.store.snapshots) > 0 {
-		w.t.Errorf("records of snapshots are left: %v", w.store.snapshots)
+	if snaps, err := w.store.Snapshots(ctx); err != nil || len(snaps) > 0 {
+		w.t.Errorf("records of snapshots are left: %v (%v)", snaps, err)
+	}
+	if plans, err := w.store.Plans(ctx); err != nil || len(plans) > 0 {
+		w.t.Errorf("plans are left: %v (%v)", plans, err)
 	}
 	if w.s.cpus.used != 0 {
 		w.t.Errorf("%d CPUs are still promised", w.s.cpus.used)
@@ -136,92 +141,38 @@ func (n *names) RemoveName(name string) error {
 	return nil
 }
 
-// memory is a store that can fail.
+// memory is a store that can fail by the record.
 type memory struct {
-	mu        sync.Mutex
-	sandboxes map[cube.SandboxID]cube.Record
-	snapshots map[cube.ImageID]cube.Snapshot
-	// fail decides about each write; nil lets all through.
-	fail func(cube.Record) error
-	// history is every phase that was written, by sandbox.
-	history map[cube.SandboxID][]cube.Phase
+	*fake.Records
+	t *testing.T
 }
 
-func newMemory() *memory {
-	return &memory{
-		sandboxes: map[cube.SandboxID]cube.Record{}, snapshots: map[cube.ImageID]cube.Snapshot{},
-		history: map[cube.SandboxID][]cube.Phase{},
-	}
-}
-
-func (m *memory) PutSandboxes(ctx context.Context, rs ...cube.Record) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, r := range rs {
-		if m.fail != nil {
-			if err := m.fail(r); err != nil {
+// failing has f decide about each record that is written; nil lets all through.
+func (m memory) failing(f func(cube.Record) error) {
+	m.Fail(func(b cube.Batch) error {
+		for _, r := range b.Sandboxes {
+			if f == nil {
+				return nil
+			}
+			if err := f(r); err != nil {
 				return err
 			}
 		}
+		return nil
+	})
+}
+
+func (m memory) record(id cube.SandboxID) cube.Record {
+	r, err := m.Sandbox(context.Background(), id)
+	if err != nil {
+		m.t.Fatal(err)
 	}
-	for _, r := range rs {
-		m.sandboxes[r.ID] = r
-		m.history[r.ID] = append(m.history[r.ID], r.Phase)
-	}
-	return ctx.Err()
+	return r
 }
-
-func (m *memory) Sandbox(_ context.Context, id cube.SandboxID) (cube.Record, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r, ok := m.sandboxes[id]; ok {
-		return r, nil
-	}
-	return cube.Record{}, cube.ErrNotFound
-}
-
-func (m *memory) Sandboxes(context.Context) ([]cube.Record, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.SortedFunc(maps.Values(m.sandboxes), func(a, b cube.Record) int {
-		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.ID, b.ID))
-	}), nil
-}
-
-func (m *memory) DeleteSandbox(_ context.Context, id cube.SandboxID) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.sandboxes, id)
-	return nil
-}
-
-func (m *memory) PutSnapshot(_ context.Context, s cube.Snapshot) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.snapshots[s.ID] = s
-	return nil
-}
-
-func (m *memory) Snapshots(context.Context) ([]cube.Snapshot, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Collect(maps.Values(m.snapshots)), nil
-}
-
-func (m *memory) DeleteSnapshot(_ context.Context, id cube.ImageID) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.snapshots, id)
-	return nil
-}
-
-func (m *memory) Close() error { return nil }
 
 // phase changes a record behind the service's back.
-func (m *memory) phase(id cube.SandboxID, change func(*cube.Record)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r := m.sandboxes[id]
+func (m memory) phase(id cube.SandboxID, change func(*cube.Record)) {
+	r := m.record(id)
 	change(&r)
-	m.sandboxes[id] = r
+	must(m.t, m.Apply(context.Background(), cube.Batch{Sandboxes: []cube.Record{r}}))
 }

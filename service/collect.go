@@ -1,0 +1,144 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	cube "cubesandbox"
+)
+
+// collectEvery is how often garbage is looked for.
+const collectEvery = 10 * time.Minute
+
+// Collector frees a kind of garbage that it knows of, or, dry, only says what it would.
+type Collector interface {
+	Collect(ctx context.Context, dry bool) ([]cube.Garbage, error)
+}
+
+// Collect implements cube.Service.
+func (s *Service) Collect(ctx context.Context, dry bool) ([]cube.Garbage, error) {
+	s.collecting.Lock()
+	defer s.collecting.Unlock()
+	out, err := s.collectImages(dry)
+	errs := []error{err}
+	// Images first: what they need is garbage only after them.
+	for _, c := range append([]Collector{s.images}, s.conf.Collectors...) {
+		more, err := c.Collect(ctx, dry)
+		out, errs = append(out, more...), append(errs, err)
+	}
+	for _, g := range out {
+		if !dry {
+			s.log.Info("garbage is collected", "kind", g.Kind, "name", g.Name, "bytes", g.Bytes, "why", g.Why)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+func (s *Service) collect() {
+	if _, err := s.Collect(s.ctx, false); err != nil && s.ctx.Err() == nil {
+		s.log.Error("garbage could not be collected", "error", err)
+	}
+}
+
+// collectImages frees deleted images that nothing uses, and what a resumed or killed
+// sandbox was paused to.
+func (s *Service) collectImages(dry bool) ([]cube.Garbage, error) {
+	hidden, err := s.images.Hidden()
+	if err != nil {
+		return nil, fmt.Errorf("collect images: %w", err)
+	}
+	out := []cube.Garbage{}
+	var errs []error
+	free := func(id cube.ImageID, bytes int64, why string) {
+		out = append(out, cube.Garbage{Kind: cube.GarbageImage, Name: string(id), Bytes: bytes, Why: why})
+		if dry {
+			return
+		}
+		if err := s.images.Delete(id); err != nil && !errors.Is(err, cube.ErrNotFound) {
+			errs = append(errs, err)
+			return
+		}
+		s.forgetImage(id)
+		errs = append(errs, s.apply(s.ctx, cube.Batch{DropSnapshots: []cube.ImageID{id}}))
+	}
+	for _, id := range hidden {
+		s.mu.Lock()
+		s.hidden[id] = true
+		s.mu.Unlock()
+		if s.uses(id) == 0 {
+			free(id, 0, "it was deleted, and nothing uses it any more")
+		}
+	}
+	images, err := s.images.Images()
+	if err != nil {
+		s.log.Warn("not every image can be read", "error", err)
+	}
+	for _, im := range images {
+		if im.Kind == cube.KindPause && s.stray(im) {
+			free(im.ID, im.Bytes, fmt.Sprintf("sandbox %s was paused to it, and is not any more", im.Source))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// stray reports whether a pause image is that of a sandbox which is known, and is not
+// paused to it. Those of sandboxes that nobody knows stay: they may be all that
+// somebody has.
+func (s *Service) stray(im cube.Image) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, w := range s.plans {
+		if w.Image == im.ID {
+			return false
+		}
+	}
+	if b, ok := s.boxes[im.Source]; ok {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.rec.Image != im.ID
+	}
+	_, ended := s.ended[im.Source]
+	return ended
+}
+
+// VerifyImage implements cube.Service.
+func (s *Service) VerifyImage(ctx context.Context, idOrName string) (cube.Image, error) {
+	src, err := s.resolve(idOrName)
+	if err != nil {
+		return cube.Image{}, err
+	}
+	if err := s.images.Verify(ctx, src.image); err != nil {
+		return cube.Image{}, err
+	}
+	return s.images.Image(src.image)
+}
+
+// examine makes durable what is not, after a start, and looks at what was written
+// before the machine was last started. What never was durable and is torn is no
+// snapshot: nobody was promised that it would be there.
+func (s *Service) examine() {
+	images, err := s.images.Images()
+	if err != nil {
+		s.log.Error("not every image can be read", "error", err)
+	}
+	for _, im := range images {
+		if s.ctx.Err() != nil {
+			return
+		}
+		err := s.images.Verify(s.ctx, im.ID)
+		switch {
+		case err == nil && !im.Durable:
+			s.harden(im.ID)
+		case err == nil || errors.Is(err, cube.ErrNotFound) || s.ctx.Err() != nil:
+		case errors.Is(err, cube.ErrCorrupt) && im.Kind == cube.KindSnapshot && !im.Durable:
+			s.log.Warn("a snapshot was not durable yet when the machine stopped, and is lost", "image", im.ID, "sandbox", im.Source, "error", err)
+			if err := s.DeleteImage(s.ctx, string(im.ID)); err != nil {
+				s.log.Error("it could not be deleted", "image", im.ID, "error", err)
+			}
+		default:
+			s.log.Error("an image is damaged", "image", im.ID, "sandbox", im.Source, "error", err)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	cube "cubesandbox"
+)
+
+// againAfter is how long a sandbox must have lived since it was brought back for it to
+// be brought back again by itself: one that dies at once would do so for ever.
+const againAfter = time.Minute
+
+// testament is the record of a sandbox that has died: with all that it needs to be
+// brought back if there is a snapshot of it, and that snapshot.
+func (s *Service) testament(r cube.Record, why cube.Death) (cube.Record, cube.ImageID) {
+	way := s.wayBack(r.ID)
+	if way == "" {
+		return epitaph(r, why), ""
+	}
+	r.Phase, r.Image, r.EndAt, r.ChangedAt, r.End, r.Recoverable = cube.PhaseEnded, "", time.Time{}, why.At, &why, true
+	return r, way
+}
+
+// wayBack is the newest snapshot of a sandbox; empty where there is none.
+func (s *Service) wayBack(id cube.SandboxID) cube.ImageID {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.wayBackLocked(id)
+}
+
+func (s *Service) wayBackLocked(id cube.SandboxID) cube.ImageID {
+	var newest cube.Snapshot
+	for _, snap := range s.snapshots {
+		if snap.Source == id && snap.State == cube.SnapshotReady && (newest.ID == "" || newer(snap, newest)) {
+			newest = snap
+		}
+	}
+	return newest.ID
+}
+
+// Recover implements cube.Service.
+func (s *Service) Recover(ctx context.Context, id cube.SandboxID) (cube.Record, error) {
+	way := s.wayBack(id)
+	b, err := s.raise(id)
+	if err != nil {
+		return cube.Record{}, err
+	}
+	defer b.leave()
+	old := b.rec
+	if way == "" {
+		s.sink(b, old)
+		return cube.Record{}, fmt.Errorf("recover %s: it has no snapshot any more: %w", id, cube.ErrNotFound)
+	}
+	release, err := s.cpus.reserve(old.Limits.CPUs)
+	if err != nil {
+		s.sink(b, old)
+		return cube.Record{}, fmt.Errorf("recover %s: %w", id, err)
+	}
+	p := newPlan(cube.VerbRecover, id)
+	p.Image = way
+	w := s.recovering(p, b, old)
+	err = s.start(ctx, b, w, func(r *cube.Record) {
+		r.Phase, r.Generation, r.Image, r.Restored = cube.PhaseRecovering, r.Generation+1, way, cube.RestoredMemory
+	})
+	if err == nil {
+		err = s.run(ctx, w)
+	} else {
+		s.sink(b, old)
+	}
+	if err != nil {
+		release()
+		return cube.Record{}, fmt.Errorf("recover %s from %s: %w", id, way, err)
+	}
+	s.arm(b)
+	return b.record(), nil
+}
+
+// recovering is the work of recover: old is the record of the end.
+func (s *Service) recovering(p cube.Plan, b *box, old cube.Record) *work {
+	w := &work{Plan: p, from: 1}
+	w.steps = []step{
+		{name: "restore", do: func(ctx context.Context) error { return s.engineResume(ctx, b.rec) },
+			undo: func(ctx context.Context) { s.bury(ctx, b.id) },
+			done: func(ctx context.Context) bool { return s.alive(ctx, b.id) }},
+		{name: "record", sure: true, do: func(ctx context.Context) error {
+			s.mu.Lock()
+			delete(s.ended, b.id)
+			s.mu.Unlock()
+			return s.settle(ctx, b, w, func(r *cube.Record) {
+				s.resumed(ctx, r, cube.Resumption{})
+				r.End, r.Recoverable, r.RecoveredAt = nil, false, time.Now()
+			})
+		}},
+	}
+	w.back = func(ctx context.Context) error {
+		err := s.settle(ctx, b, w, func(r *cube.Record) { *r = old })
+		s.sink(b, old)
+		return err
+	}
+	return w
+}
+
+// raise makes a sandbox that has ended one that can be found again, with its turn
+// taken, or says why that cannot be.
+func (s *Service) raise(id cube.SandboxID) (*box, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b, ok := s.boxes[id]; ok {
+		return nil, fmt.Errorf("recover: sandbox %s has not ended, it is %s: %w", id, b.route().Phase, cube.ErrConflict)
+	}
+	r, ok := s.ended[id]
+	if !ok {
+		return nil, s.unknown(id)
+	}
+	if !r.Recoverable {
+		return nil, fmt.Errorf("recover: there is no snapshot to go back to, or it was killed: %w", s.unknown(id))
+	}
+	b := newBox(r)
+	b.enter()
+	s.boxes[id], s.order = b, nil
+	return b, nil
+}
+
+// sink takes back what raise did.
+func (s *Service) sink(b *box, old cube.Record) {
+	s.mu.Lock()
+	delete(s.boxes, b.id)
+	s.order = nil
+	s.ended[b.id] = old
+	s.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gone = true
+	close(b.over)
+}
+
+// autoRecover brings a sandbox back that was to be brought back by itself.
+func (s *Service) autoRecover(r cube.Record) {
+	if r.End.At.Sub(r.RecoveredAt) < againAfter {
+		s.log.Warn("a sandbox died soon after it was brought back; it is not tried again", "sandbox", r.ID, "reason", r.End.Reason)
+		return
+	}
+	if _, err := s.Recover(s.ctx, r.ID); err != nil && !errors.Is(err, context.Canceled) {
+		s.log.Error("a sandbox could not be brought back", "sandbox", r.ID, "error", err)
+		return
+	}
+	s.log.Warn("a sandbox was brought back by itself", "sandbox", r.ID, "reason", r.End.Reason)
+}
+
+// autoRecoverAll does so for what was found dead at start.
+func (s *Service) autoRecoverAll() {
+	s.mu.RLock()
+	var lost []cube.Record
+	for _, r := range s.ended {
+		if r.Recoverable && r.AutoRecover {
+			lost = append(lost, r)
+		}
+	}
+	s.mu.RUnlock()
+	for _, r := range lost {
+		if s.ctx.Err() == nil {
+			s.autoRecover(r)
+		}
+	}
+}
+
+// Ended implements cube.Service.
+func (s *Service) Ended(context.Context) ([]cube.Record, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := []cube.Record{}
+	for id, r := range s.ended {
+		if _, back := s.boxes[id]; back {
+			continue
+		}
+		if r.Recoverable {
+			r.Image = s.wayBackLocked(id)
+		}
+		r.Identity, r.TrafficToken = cube.Identity{}, ""
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b cube.Record) int { return b.ChangedAt.Compare(a.ChangedAt) })
+	return out, nil
+}
+
+// giveUp strips the records of ended sandboxes that cannot be brought back any more,
+// for the snapshot that is deleted was their last.
+func (s *Service) giveUp(id cube.SandboxID) cube.Batch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.ended[id]
+	if !ok || !r.Recoverable || s.wayBackLocked(id) != "" || s.boxes[id] != nil {
+		return cube.Batch{}
+	}
+	last := epitaph(r, *r.End)
+	s.ended[id] = last
+	return cube.Batch{Sandboxes: []cube.Record{last}}
+}
