@@ -28,9 +28,9 @@ type Server struct {
 	Key   string
 	API   *client.Client
 
-	flags             []string
-	controlled        []byte // what the files hold that prove a power cut
-	bootID            string // a file with the id of the boot that the server is to see; empty: the machine's
+	flags, env        []string // env: see SetEnv
+	controlled        []byte   // what the files hold that prove a power cut
+	bootID            string   // a file with the id of the boot that the server is to see; empty: the machine's
 	cmd               *exec.Cmd
 	ended             chan error
 	apiAddr, dataAddr string
@@ -58,6 +58,7 @@ func (s *Server) Start(ctx context.Context) error {
 		"--listen", s.apiAddr, "--data-listen", s.dataAddr, "--pool-booted", "0", "--pool-restored", "0",
 	}, s.flags...)
 	s.cmd = s.command(args)
+	s.cmd.Env = append(os.Environ(), s.env...)
 	log, err := os.OpenFile(s.LogPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
