@@ -129,9 +129,9 @@ func (s *Service) examine() {
 		}
 		err := s.images.Verify(s.ctx, im.ID)
 		switch {
-		case err == nil && !im.Durable:
-			s.harden(im.ID)
-		case err == nil || errors.Is(err, cube.ErrNotFound) || s.ctx.Err() != nil:
+		case err == nil:
+			s.harden(im.ID) // which may be so, and not recorded
+		case errors.Is(err, cube.ErrNotFound) || s.ctx.Err() != nil:
 		case errors.Is(err, cube.ErrCorrupt) && im.Kind == cube.KindSnapshot && !im.Durable:
 			s.log.Warn("a snapshot was not durable yet when the machine stopped, and is lost", "image", im.ID, "sandbox", im.Source, "error", err)
 			if err := s.DeleteImage(s.ctx, string(im.ID)); err != nil {

@@ -75,6 +75,16 @@ func Names() []string {
 	return names
 }
 
+// Passes is how often a place was passed since something was last armed.
+func Passes(name string) int64 {
+	mu.Lock()
+	defer mu.Unlock()
+	if p := points[name]; p != nil {
+		return p.passes.Load()
+	}
+	return 0
+}
+
 // Hit passes the place. It returns nil but for an error action.
 func (p *Point) Hit() error {
 	if !active.Load() {
