@@ -1,9 +1,17 @@
-// Package image keeps saved states on disk. An image is a directory with a
-// manifest and the three files of the engine; it is written beside, verified,
-// and published by one rename, so that it is either whole or not there. Beside
-// them are the read-only file systems that images need, by their SHA-256.
+// Package image keeps saved states on disk. An image is a directory with a manifest,
+// the three files of the engine and, where they were kept apart, the sandbox's own
+// files as a tar. It is written beside, verified, and published by one rename, so
+// that it is either whole or not there; made durable, it survives a power cut too.
+// Beside the images are the read-only file systems that they need, by their SHA-256.
 //
-//	DIR/images/<image id>/{manifest.json,kernel,pages-meta,pages}
-//	DIR/rootfs/<sha-256>.erofs
-//	DIR/staging/…   what is being written or removed; what nobody holds is swept at Open
+//	DIR/images/<image id>/manifest.json            what it is, with the sums of its files; hidden.json once it is hidden
+//	                      kernel,pages-meta,pages  the engine's; not there for one that has files only
+//	                      disk.tar                 what was written to disk; optional
+//	                      durable                  all of the above has been synced
+//	                      verified                 what was found when files were read again
+//	DIR/rootfs/<sha-256>.erofs                     a file system
+//	           <sha-256>.json                      what was found when it was last read
+//	DIR/staging/…                                  what is being written or removed; what nobody holds is swept at Open
+//
+// DESIGN.md has the invariants, and what a crash or a power cut leaves.
 package image

@@ -10,33 +10,36 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	cube "cubesandbox"
 )
 
 // PutRootfs takes a read-only file system into the store and returns its SHA-256
 // in hex. The file is linked where that is possible, so it must not change
-// afterwards. One that is there already costs the reading of it only.
+// afterwards. One that is there already costs the reading of it only; one that is
+// there and damaged is replaced. When it returns the file system is durable, and for
+// the next hour it is not garbage.
 func (s *Store) PutRootfs(ctx context.Context, path string) (string, error) {
 	src, err := os.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("root file system: %w", err)
 	}
 	defer src.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, reader{ctx, src}); err != nil {
+	digest, err := digestOf(ctx, src)
+	if err != nil {
 		return "", fmt.Errorf("root file system %s: %w", path, err)
 	}
-	digest := hex.EncodeToString(h.Sum(nil))
-	dst := s.rootfsPath(digest)
-	if _, err := os.Stat(dst); err == nil {
-		return digest, nil
-	}
-	err = os.Link(path, dst)
-	if errors.Is(err, fs.ErrExist) {
-		err = nil
-	} else if err != nil {
-		err = s.copyRootfs(ctx, src, dst)
+	have, err := s.OpenRootfs(digest)
+	switch {
+	case err == nil:
+		// Whoever put it may have been ended before it was durable.
+		err = errors.Join(s.freshen(have, digest), have.Sync(), have.Close(), syncDir(s.rootfsDir()))
+	case errors.Is(err, cube.ErrNotFound), errors.Is(err, cube.ErrCorrupt):
+		err = s.addRootfs(ctx, src, digest)
 	}
 	if err != nil {
 		return "", noSpace(fmt.Errorf("root file system %s: %w", path, err))
@@ -44,41 +47,108 @@ func (s *Store) PutRootfs(ctx context.Context, path string) (string, error) {
 	return digest, nil
 }
 
-func (s *Store) rootfsPath(digest string) string {
-	return filepath.Join(s.rootfsDir(), digest+".erofs")
-}
-
-func (s *Store) copyRootfs(ctx context.Context, src *os.File, dst string) error {
-	if _, err := src.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	tmp, err := os.MkdirTemp(s.stagingDir(), "rootfs-")
+// addRootfs writes beside, syncs, and renames.
+func (s *Store) addRootfs(ctx context.Context, src *os.File, digest string) error {
+	dir, lock, err := s.stage("rootfs-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp)
-	f, err := os.OpenFile(filepath.Join(tmp, "f"), os.O_CREATE|os.O_WRONLY, 0o400)
+	defer lock.Close()
+	defer os.RemoveAll(dir)
+	tmp := filepath.Join(dir, "f")
+	// What was read is linked, whatever its name means by now.
+	opened := "/proc/self/fd/" + strconv.Itoa(int(src.Fd()))
+	if unix.Linkat(unix.AT_FDCWD, opened, unix.AT_FDCWD, tmp, unix.AT_SYMLINK_FOLLOW) != nil {
+		if err := copyFile(ctx, src, tmp); err != nil {
+			return err
+		}
+	}
+	f, err := os.Open(tmp)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	// The note first: it says that the file is new, and so no garbage.
+	if err := s.noteRootfs(f, digest); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, s.rootfsPath(digest)); err != nil {
+		return err
+	}
+	return syncDir(s.rootfsDir())
+}
+
+func copyFile(ctx context.Context, src *os.File, dst string) error {
+	if _, err := src.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o400)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(f, reader{ctx, src})
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), dst)
+	return errors.Join(err, f.Close())
 }
 
-// OpenRootfs opens a file system by its digest.
+func (s *Store) rootfsPath(digest string) string {
+	return filepath.Join(s.rootfsDir(), digest+erofsSuffix)
+}
+
+// OpenRootfs opens a file system by its digest. Until the file is closed, by all to
+// whom it was handed on, it is in use and no garbage: its open file description holds
+// a shared flock. It is read first where it is not known to be what its name says:
+// ErrCorrupt if it is not.
 func (s *Store) OpenRootfs(digest string) (*os.File, error) {
-	if len(digest) != 2*sha256.Size {
+	if !isDigest(digest) {
 		return nil, fmt.Errorf("file system %q: want a SHA-256 in hex: %w", digest, cube.ErrInvalid)
 	}
-	f, err := os.Open(s.rootfsPath(digest))
+	f, err := s.lockRootfs(digest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("file system %s: %w", digest, cube.ErrNotFound)
 	}
-	return f, err
+	if err != nil {
+		return nil, fmt.Errorf("file system %s: %w", digest, err)
+	}
+	if !s.knownRootfs(f, digest) {
+		if err := s.readRootfs(context.Background(), f, digest); err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// lockRootfs opens a file system that is not being removed.
+func (s *Store) lockRootfs(digest string) (*os.File, error) {
+	for {
+		f, err := os.Open(s.rootfsPath(digest))
+		if err != nil {
+			return nil, err
+		}
+		if err := flock(f, syscall.LOCK_SH); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		if samePlace(f, f.Name()) {
+			return f, nil
+		}
+		f.Close() // it was collected, or replaced, while we waited
+	}
+}
+
+func digestOf(ctx context.Context, f *os.File) (string, error) {
+	h := sha256.New()
+	if _, err := io.Copy(h, reader{ctx, io.NewSectionReader(f, 0, 1<<62)}); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func isDigest(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) == sha256.Size
 }
 
 // reader stops when ctx ends.

@@ -1,10 +1,8 @@
 package image
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,18 +16,35 @@ import (
 // Store is a directory of images. Several processes may use one.
 type Store struct {
 	dir string
-	// verified holds identities of files that were read and found right although
-	// they are not those that were written: after a copy of the store, say.
-	verified sync.Map
+	// boot names the life of the machine: the same until it is started again.
+	boot string
+	// verdicts holds identities of files that this process has read, and whether they
+	// were right.
+	verdicts sync.Map // identity → bool
+
+	mu    sync.Mutex                     // guards the following
+	turns map[cube.ImageID]chan struct{} // images that are being synced; closed at the end
+	lost  map[cube.ImageID]error         // images whose sync has failed: see Sync
 }
 
-// Open makes the directory if need be and sweeps what was left in staging by
-// processes that are gone.
+// Open makes the directory if need be and sweeps what was left by processes that are
+// gone.
 func Open(dir string) (*Store, error) {
-	s := &Store{dir: dir}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, fmt.Errorf("image store: %w", err)
+	}
+	s := &Store{dir: dir, boot: strings.TrimSpace(string(boot)),
+		turns: map[cube.ImageID]chan struct{}{}, lost: map[cube.ImageID]error{}}
 	for _, d := range []string{dir, s.imagesDir(), s.stagingDir(), s.rootfsDir()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
-			return nil, fmt.Errorf("image store: %w", err)
+			return nil, fmt.Errorf("image store: %w", noSpace(err))
+		}
+	}
+	// What will be durable in them must be found after a power cut.
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := syncDir(d); err != nil {
+			return nil, fmt.Errorf("image store: %w", noSpace(err))
 		}
 	}
 	if err := s.sweep(); err != nil {
@@ -45,147 +60,100 @@ func (s *Store) rootfsDir() string  { return filepath.Join(s.dir, "rootfs") }
 // Dir is where the image is, published or not.
 func (s *Store) Dir(id cube.ImageID) string { return filepath.Join(s.imagesDir(), string(id)) }
 
-// sweep removes staging directories that no process has locked.
-func (s *Store) sweep() error {
-	entries, err := os.ReadDir(s.stagingDir())
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		path := filepath.Join(s.stagingDir(), e.Name())
-		f, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			err = os.RemoveAll(path)
-		} else if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = nil
-		}
-		f.Close()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Image returns the description of a published image.
 func (s *Store) Image(id cube.ImageID) (cube.Image, error) {
-	m, err := s.manifest(id)
-	return m.Image, err
-}
-
-func (s *Store) manifest(id cube.ImageID) (manifest, error) {
-	if _, err := cube.ParseImageID(string(id)); err != nil {
-		return manifest{}, err
-	}
-	b, err := os.ReadFile(filepath.Join(s.Dir(id), manifestName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return manifest{}, fmt.Errorf("image %s: %w", id, cube.ErrNotFound)
-	}
+	d, err := s.directory(id)
 	if err != nil {
-		return manifest{}, fmt.Errorf("image %s: %w", id, err)
+		return cube.Image{}, err
 	}
-	var m manifest
-	if err := json.Unmarshal(b, &m); err != nil {
-		return manifest{}, &cube.CorruptError{Image: id, File: manifestName, Detail: err.Error()}
-	}
-	if m.Format != format {
-		return manifest{}, fmt.Errorf("image %s has format %d, this version reads %d: %w", id, m.Format, format, cube.ErrIncompatible)
-	}
-	return m, nil
+	defer d.Close()
+	m, err := d.manifest(manifestName)
+	return m.Image, err
 }
 
 // Images returns all published images, ordered by id. One that cannot be read is
 // left out, with its error joined to the others'.
 func (s *Store) Images() ([]cube.Image, error) {
-	entries, err := os.ReadDir(s.imagesDir())
-	if err != nil {
-		return nil, err
-	}
+	ids, err := s.ids()
+	errs := []error{err}
 	var out []cube.Image
-	var errs []error
-	for _, e := range entries {
-		im, err := s.Image(cube.ImageID(e.Name()))
+	for _, id := range ids {
+		im, err := s.Image(id)
+		if errors.Is(err, cube.ErrNotFound) {
+			continue // hidden, or deleted meanwhile
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		out = append(out, im)
 	}
-	slices.SortFunc(out, func(a, b cube.Image) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	return out, errors.Join(errs...)
 }
 
-// Delete removes an image. It is gone for everybody at once; sandboxes that were
-// made from it are not touched.
-func (s *Store) Delete(id cube.ImageID) error {
-	if _, err := cube.ParseImageID(string(id)); err != nil {
-		return err
-	}
-	trash, err := os.MkdirTemp(s.stagingDir(), "trash-")
-	if err != nil {
-		return noSpace(err)
-	}
-	if err := os.Rename(s.Dir(id), filepath.Join(trash, string(id))); err != nil {
-		os.Remove(trash)
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("image %s: %w", id, cube.ErrNotFound)
-		}
-		return err
-	}
-	return os.RemoveAll(trash)
+// Hidden returns the images that are hidden and not deleted, ordered by id.
+func (s *Store) Hidden() ([]cube.ImageID, error) {
+	ids, err := s.ids()
+	hidden := func(id cube.ImageID) bool { return exists(filepath.Join(s.Dir(id), hiddenName)) }
+	return slices.DeleteFunc(ids, func(id cube.ImageID) bool { return !hidden(id) }), err
 }
 
-// Files are the opened files of an image, in the engine's order: kernel,
-// pages-meta, pages.
-type Files struct {
-	Image cube.Image
-	Files []*os.File
-}
-
-// Close closes them.
-func (f *Files) Close() {
-	for _, x := range f.Files {
-		x.Close()
-	}
-}
-
-// OpenImage opens an image for a restore. Its files are those that were verified
-// when it was written, or they are verified now.
-func (s *Store) OpenImage(id cube.ImageID) (_ *Files, err error) {
-	m, err := s.manifest(id)
+// ids are the names in the directory of images, ordered.
+func (s *Store) ids() ([]cube.ImageID, error) {
+	entries, err := os.ReadDir(s.imagesDir()) // sorted
 	if err != nil {
 		return nil, err
 	}
-	out := &Files{Image: m.Image}
-	defer func() {
+	var ids []cube.ImageID
+	var errs []error
+	for _, e := range entries {
+		id, err := cube.ParseImageID(e.Name())
 		if err != nil {
-			out.Close()
+			errs = append(errs, err)
+			continue
 		}
-	}()
-	for _, want := range m.Files {
-		f, err := os.Open(filepath.Join(s.Dir(id), want.Name))
-		if err != nil {
-			return nil, &cube.CorruptError{Image: id, File: want.Name, Detail: err.Error()}
+		ids = append(ids, id)
+	}
+	return ids, errors.Join(errs...)
+}
+
+// Unverified returns the images, ordered by id, of which a file was neither written
+// nor read since the machine started, or has been touched since: what is worth a
+// Verify after a start.
+func (s *Store) Unverified() ([]cube.ImageID, error) {
+	ids, err := s.ids()
+	errs := []error{err}
+	var out []cube.ImageID
+	for _, id := range ids {
+		seen, err := s.seen(id)
+		if err != nil && !errors.Is(err, cube.ErrNotFound) {
+			errs = append(errs, err)
 		}
-		out.Files = append(out.Files, f)
-		if err := s.check(id, f, want); err != nil {
-			return nil, err
+		if err == nil && !seen {
+			out = append(out, id)
 		}
 	}
-	return out, nil
+	return out, errors.Join(errs...)
+}
+
+// notFound is the error for an image that is not there, or not for anybody any more.
+func notFound(id cube.ImageID) error {
+	return fmt.Errorf("image %s: %w", id, cube.ErrNotFound)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // noSpace gives a full disk its name.
 func noSpace(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if full(err) {
 		return fmt.Errorf("%w: %w", cube.ErrNoSpace, err)
 	}
 	return err
+}
+
+func full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

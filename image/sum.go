@@ -1,20 +1,20 @@
 package image
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
 	"runtime"
 	"sync"
 	"syscall"
-
-	cube "cubesandbox"
 )
 
 // region is how much one checksum covers, in bytes.
 const region = 1 << 20
+
+func regions(size int64) int64 { return (size + region - 1) / region }
 
 // fileSum is the length of a file and the CRC-32C (Castagnoli) of each region,
 // with the identity that it had when they were found to be right.
@@ -44,54 +44,28 @@ func identityOf(f *os.File) (identity, error) {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}, nil
 }
 
-// check compares a file with what was saved. It is read only when its identity is
-// not one that was verified.
-func (s *Store) check(id cube.ImageID, f *os.File, want fileSum) error {
-	corrupt := func(format string, args ...any) error {
-		return &cube.CorruptError{Image: id, File: want.Name, Detail: fmt.Sprintf(format, args...)}
-	}
-	now, err := identityOf(f)
-	if err != nil {
-		return err
-	}
-	if now.Size != want.Size {
-		return corrupt("it has %d bytes, %d were saved", now.Size, want.Size)
-	}
-	if now == want.Identity {
-		return nil
-	}
-	if _, ok := s.verified.Load(now); ok {
-		return nil
-	}
-	got, err := sum(f)
-	if err != nil {
-		return corrupt("it cannot be read: %v", err)
-	}
-	for i := range want.CRC {
-		if i >= len(got.CRC) || got.CRC[i] != want.CRC[i] {
-			return corrupt("its content differs from what was saved between bytes %d and %d", i*region, min(int64(i+1)*region, want.Size))
-		}
-	}
-	s.verified.Store(now, struct{}{})
-	return nil
-}
-
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sum reads the whole file, on all processors.
-func sum(f *os.File) (fileSum, error) {
+// sum reads the whole file, with as many readers at once; 0: one for each processor.
+func sum(ctx context.Context, f *os.File, readers int) (fileSum, error) {
 	fi, err := f.Stat()
 	if err != nil {
 		return fileSum{}, err
 	}
-	s := fileSum{Size: fi.Size(), CRC: make([]uint32, (fi.Size()+region-1)/region)}
-	n := min(runtime.NumCPU(), len(s.CRC))
+	s := fileSum{Size: fi.Size(), CRC: make([]uint32, regions(fi.Size()))}
+	if readers == 0 {
+		readers = runtime.NumCPU()
+	}
+	n := min(readers, len(s.CRC))
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for w := range n {
 		wg.Go(func() {
 			buf := make([]byte, region)
 			for i := w; i < len(s.CRC); i += n {
+				if errs[w] = ctx.Err(); errs[w] != nil {
+					return
+				}
 				k, err := f.ReadAt(buf[:min(region, s.Size-int64(i)*region)], int64(i)*region)
 				if err != nil && err != io.EOF {
 					errs[w] = err

@@ -1,37 +1,17 @@
 package image
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	cube "cubesandbox"
 )
 
-const (
-	manifestName = "manifest.json"
-	format       = 1
-)
-
-// fileNames in the engine's order.
-var fileNames = []string{"kernel", "pages-meta", "pages"}
-
-const pagesIndex = 2
-
-// manifest is what is written beside the files.
-type manifest struct {
-	Format int        `json:"format"`
-	Image  cube.Image `json:"image"`
-	Files  []fileSum  `json:"files"`
-}
-
-// Writer is an image that is being written. It ends with Publish or Abort.
+// Writer is an image that is being written. It ends with Publish, Keep or Abort.
 type Writer struct {
 	s    *Store
 	id   cube.ImageID
@@ -39,44 +19,62 @@ type Writer struct {
 	lock *os.File
 	// Files are to be written by the engine: kernel, pages-meta, pages.
 	Files []*os.File
+	// Disk is for what the sandbox has written to disk, as a tar. It may stay empty.
+	Disk *os.File
 }
 
 // Begin starts an image with the given id, or returns ErrExists. pages is an upper
 // bound of the memory that will be saved, in bytes: the room is set aside before
-// anything stops, so a full disk is found here and not in the middle.
+// anything stops, so a full disk is found here and not in the middle. The id of a
+// hidden image can be given again.
 func (s *Store) Begin(id cube.ImageID, pages int64) (_ *Writer, err error) {
 	if _, err := cube.ParseImageID(string(id)); err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(s.Dir(id)); err == nil {
+	if s.taken(id) {
 		return nil, fmt.Errorf("image %s: %w", id, cube.ErrExists)
 	}
 	w := &Writer{s: s, id: id}
-	if w.dir, err = os.MkdirTemp(s.stagingDir(), "image-"); err != nil {
-		return nil, noSpace(err)
+	if w.dir, w.lock, err = s.stage("image-"); err != nil {
+		return nil, noSpace(fmt.Errorf("image %s: %w", id, err))
 	}
 	defer func() {
 		if err != nil {
 			w.Abort()
 		}
 	}()
-	if w.lock, err = os.Open(w.dir); err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(w.lock.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, err
-	}
-	for _, name := range fileNames {
-		f, err := os.OpenFile(filepath.Join(w.dir, name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	for _, name := range memoryNames {
+		f, err := w.create(name)
 		if err != nil {
-			return nil, noSpace(err)
+			return nil, err
 		}
 		w.Files = append(w.Files, f)
+	}
+	if w.Disk, err = w.create(diskName); err != nil {
+		return nil, err
 	}
 	if err := reserve(w.Files[pagesIndex], pages); err != nil {
 		return nil, noSpace(fmt.Errorf("image %s: %d MiB on disk: %w", id, pages>>20, err))
 	}
 	return w, nil
+}
+
+// taken reports whether there is an image of this id that is not hidden.
+func (s *Store) taken(id cube.ImageID) bool {
+	d, err := s.directory(id)
+	if err != nil {
+		return !errors.Is(err, cube.ErrNotFound)
+	}
+	defer d.Close()
+	return !d.vacant()
+}
+
+func (w *Writer) create(name string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(w.dir, name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, noSpace(fmt.Errorf("image %s: %w", w.id, err))
+	}
+	return f, nil
 }
 
 // reserve sets space aside without changing the length.
@@ -91,63 +89,17 @@ func reserve(f *os.File, bytes int64) error {
 	return err
 }
 
-// Publish verifies what was written and makes it visible. After a failure the
-// image does not exist.
-func (w *Writer) Publish(im cube.Image) (_ cube.Image, err error) {
-	defer func() {
-		if err != nil {
-			w.Abort()
-		}
-	}()
-	im.ID = w.id
-	m := manifest{Format: format, Image: im}
-	if m.Files, err = w.verify(); err != nil {
-		return cube.Image{}, err
-	}
-	for _, f := range m.Files {
-		m.Image.Bytes += f.Size
-	}
-	m.Image.PagesBytes = m.Files[pagesIndex].Size
-	b, err := json.MarshalIndent(m, "", "\t")
-	if err != nil {
-		return cube.Image{}, err
-	}
-	if err := os.WriteFile(filepath.Join(w.dir, manifestName), b, 0o400); err != nil {
-		return cube.Image{}, noSpace(err)
-	}
-	// Publication: from here on it exists. Rename would silently replace an empty
-	// directory only, which no image is.
-	if err := os.Rename(w.dir, w.s.Dir(w.id)); err != nil {
-		if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) {
-			err = fmt.Errorf("image %s: %w", w.id, cube.ErrExists)
-		}
-		return cube.Image{}, err
-	}
-	w.close()
-	return m.Image, nil
-}
-
-// verify checks and sums the files.
-func (w *Writer) verify() ([]fileSum, error) {
-	var sums []fileSum
+// DropMemory makes it an image of files only: what is in Files is given back.
+func (w *Writer) DropMemory() error {
+	var errs []error
 	for i, f := range w.Files {
-		s, err := sum(f)
-		if err != nil {
-			return nil, noSpace(fmt.Errorf("image %s: verify %s: %w", w.id, fileNames[i], err))
-		}
-		s.Name = fileNames[i]
-		if err := whole(f, s.Size, i == pagesIndex); err != nil {
-			return nil, fmt.Errorf("image %s: %s: %w", w.id, fileNames[i], err)
-		}
-		if err := f.Chmod(0o400); err != nil {
-			return nil, err
-		}
-		if s.Identity, err = identityOf(f); err != nil {
-			return nil, err
-		}
-		sums = append(sums, s)
+		errs = append(errs, f.Close(), os.Remove(filepath.Join(w.dir, memoryNames[i])))
 	}
-	return sums, nil
+	w.Files = nil
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("image %s: drop memory: %w", w.id, err)
+	}
+	return nil
 }
 
 // Keep hands out the verified files of an image that will never be published: for
@@ -161,7 +113,7 @@ func (w *Writer) Keep() (_ []*os.File, pages int64, err error) {
 			return nil, 0, err
 		}
 		if err := whole(f, fi.Size(), i == pagesIndex); err != nil {
-			return nil, 0, fmt.Errorf("saved state: %s: %w", fileNames[i], err)
+			return nil, 0, fmt.Errorf("saved state: %s: %w", memoryNames[i], err)
 		}
 		pages = fi.Size()
 	}
@@ -198,12 +150,10 @@ func (w *Writer) Abort() {
 }
 
 func (w *Writer) close() {
-	for _, f := range w.Files {
-		f.Close()
+	for _, f := range append(w.Files, w.Disk, w.lock) {
+		if f != nil {
+			f.Close()
+		}
 	}
-	w.Files = nil
-	if w.lock != nil {
-		w.lock.Close()
-		w.lock = nil
-	}
+	w.Files, w.Disk, w.lock = nil, nil, nil
 }

@@ -1,0 +1,113 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+
+	cube "cubesandbox"
+)
+
+// directory is the opened directory of an image: whatever becomes of its name, the
+// files in it are those of one image.
+type directory struct {
+	*os.Root
+	id   cube.ImageID
+	path string
+	self *os.File
+}
+
+// directory opens that of an image, published, hidden or half deleted.
+func (s *Store) directory(id cube.ImageID) (*directory, error) {
+	if _, err := cube.ParseImageID(string(id)); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(s.Dir(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, notFound(id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", id, err)
+	}
+	self, err := root.Open(".")
+	if err != nil {
+		root.Close()
+		return nil, fmt.Errorf("image %s: %w", id, err)
+	}
+	return &directory{Root: root, id: id, path: s.Dir(id), self: self}, nil
+}
+
+// hold opens the directory of an image and locks it: nobody else moves it, or makes
+// it another thing, until it is closed. It waits for who does.
+func (s *Store) hold(id cube.ImageID) (*directory, error) {
+	for {
+		d, err := s.directory(id)
+		if err != nil {
+			return nil, err
+		}
+		if err := flock(d.self, syscall.LOCK_EX); err != nil {
+			d.Close()
+			return nil, fmt.Errorf("image %s: %w", id, err)
+		}
+		if d.inPlace() {
+			return d, nil
+		}
+		d.Close() // it was deleted while we waited; another may be there now
+	}
+}
+
+// Close also unlocks it.
+func (d *directory) Close() error {
+	return errors.Join(d.self.Close(), d.Root.Close())
+}
+
+// inPlace reports whether this is still the directory under its name.
+func (d *directory) inPlace() bool { return samePlace(d.self, d.path) }
+
+func (d *directory) has(name string) bool {
+	_, err := d.Lstat(name)
+	return err == nil
+}
+
+// vacant reports whether its id can be given again.
+func (d *directory) vacant() bool { return d.has(hiddenName) || d.removed() }
+
+// removed reports whether it is one that was being removed in place: what is left
+// says so, or nothing is left.
+func (d *directory) removed() bool {
+	if d.has(deletedName) {
+		return true
+	}
+	entries, err := fs.ReadDir(d.FS(), ".")
+	return err == nil && len(entries) == 0
+}
+
+// missing is the error for a file that is not there: the image was deleted while we
+// looked, or it is damaged.
+func (d *directory) missing(name string) error {
+	if !d.inPlace() || d.vacant() {
+		return notFound(d.id)
+	}
+	return &cube.CorruptError{Image: d.id, File: name, Detail: "it is missing"}
+}
+
+// samePlace reports whether path names the opened file.
+func samePlace(f *os.File, path string) bool {
+	mine, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(path)
+	return err == nil && os.SameFile(mine, there)
+}
+
+// flock locks an open file. A signal does not end the wait.
+func flock(f *os.File, how int) error {
+	for {
+		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+
+	cube "cubesandbox"
+)
+
+// Needed is what images name, and so must stay.
+type Needed struct {
+	Engines     map[string]struct{} // versions of the sentry
+	FileSystems map[string]struct{} // digests
+}
+
+// Needed returns what any image names, hidden ones too. A manifest that cannot be read
+// is an error: what it names is not known. One that is hidden is not: nobody can make
+// anything of its image any more.
+func (s *Store) Needed() (Needed, error) {
+	n := Needed{map[string]struct{}{}, map[string]struct{}{}}
+	ids, err := s.ids()
+	if err != nil {
+		return Needed{}, fmt.Errorf("what images need: %w", err)
+	}
+	for _, id := range ids {
+		im, err := s.any(id)
+		if errors.Is(err, cube.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return Needed{}, fmt.Errorf("what images need: %w", err)
+		}
+		n.Engines[im.Engine] = struct{}{}
+		n.FileSystems[im.Rootfs] = struct{}{}
+		n.FileSystems[im.Agent] = struct{}{}
+	}
+	return n, nil
+}
+
+// any describes an image that is published or hidden. One that is being hidden is
+// found in one of the two places.
+func (s *Store) any(id cube.ImageID) (cube.Image, error) {
+	d, err := s.directory(id)
+	if err != nil {
+		return cube.Image{}, err
+	}
+	defer d.Close()
+	m, err := d.manifest(manifestName)
+	if errors.Is(err, cube.ErrNotFound) && d.has(hiddenName) {
+		if m, err = d.manifest(hiddenName); err != nil {
+			return cube.Image{}, notFound(id)
+		}
+	}
+	return m.Image, err
+}

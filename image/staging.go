@@ -1,0 +1,108 @@
+package image
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	cube "cubesandbox"
+)
+
+// trashPrefix begins the names of images that are being removed.
+const trashPrefix = "trash-"
+
+// stage makes a directory in staging and locks it: it is swept as soon as the lock is
+// gone. A prefix says what it is for.
+func (s *Store) stage(prefix string) (dir string, lock *os.File, err error) {
+	for {
+		if dir, err = os.MkdirTemp(s.stagingDir(), prefix); err != nil {
+			return "", nil, err
+		}
+		lock, err = os.Open(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a sweep came before the lock
+		}
+		if err != nil {
+			return "", nil, errors.Join(err, os.Remove(dir))
+		}
+		if err := flock(lock, syscall.LOCK_EX); err != nil {
+			return "", nil, errors.Join(err, lock.Close(), os.Remove(dir))
+		}
+		if samePlace(lock, dir) {
+			return dir, lock, nil
+		}
+		lock.Close()
+	}
+}
+
+// sweep removes what processes that are gone left in staging, and images that they
+// were removing in place.
+func (s *Store) sweep() error {
+	entries, err := os.ReadDir(s.stagingDir())
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(s.stagingDir(), e.Name())
+		if err := unheld(path, func() error { return os.RemoveAll(path) }); err != nil {
+			return err
+		}
+	}
+	ids, _ := s.ids() // names that are not ours are not swept
+	for _, id := range ids {
+		if _, err := s.sweepImage(id, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweepImage finishes what was being removed in place, and says how many bytes that
+// were; with dry it only says.
+func (s *Store) sweepImage(id cube.ImageID, dry bool) (bytes int64, err error) {
+	d, err := s.directory(id)
+	if errors.Is(err, cube.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer d.Close()
+	if !d.removed() {
+		return 0, nil
+	}
+	if bytes = allocated(d.path); dry {
+		return bytes, nil
+	}
+	err = s.remove(id, (*directory).removed)
+	if errors.Is(err, cube.ErrNotFound) || errors.Is(err, cube.ErrConflict) {
+		err = nil
+	}
+	return bytes, err
+}
+
+// unheld does f with the lock of path, and nothing where somebody has it or path is
+// not there.
+func unheld(path string, f func() error) error {
+	lock, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	err = flock(lock, syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !samePlace(lock, path) {
+		return nil // it was published, or removed, meanwhile
+	}
+	return f()
+}

@@ -1,0 +1,175 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	cube "cubesandbox"
+	"cubesandbox/internal/failpoint"
+)
+
+var fpSyncSynced = failpoint.New("image/sync/synced")
+
+// Sync makes a published image durable: from its return on it survives a power cut.
+// Calls at the same time share the work. What was written in an earlier life of the
+// machine is read first: a torn image becomes a *cube.CorruptError, not durable. A disk
+// that has once failed to write an image stays an error, for it may then report
+// success for what it has dropped. An image that is deleted meanwhile is ErrNotFound.
+func (s *Store) Sync(ctx context.Context, id cube.ImageID) error {
+	done, err := s.turn(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer done()
+	d, err := s.directory(id)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	m, err := d.manifest(manifestName)
+	if err != nil || m.Image.Durable {
+		return err
+	}
+	if err := s.settle(ctx, d, m); err != nil {
+		return err
+	}
+	if err := fpSyncSynced.Hit(); err != nil {
+		return fmt.Errorf("sync image %s: %w", id, err)
+	}
+	return s.markDurable(d)
+}
+
+// turn waits until nobody else in this process syncs the image.
+func (s *Store) turn(ctx context.Context, id cube.ImageID) (done func(), err error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		other, busy := s.turns[id]
+		if !busy {
+			mine := make(chan struct{})
+			s.turns[id] = mine
+			s.mu.Unlock()
+			return func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				delete(s.turns, id)
+				close(mine)
+			}, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// settle syncs the files, their directory, and the directory that names it.
+func (s *Store) settle(ctx context.Context, d *directory, m manifest) error {
+	var files []*os.File
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	for _, want := range m.Files {
+		f, err := s.openFile(ctx, d, m, want)
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+	}
+	f, err := d.open(manifestName)
+	if err != nil {
+		return err
+	}
+	files = append(files, f)
+	if err := s.syncFailed(d.id); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := syncAll(append(files, d.self)); err != nil {
+		return s.failSync(d.id, err)
+	}
+	if err := syncDir(s.imagesDir()); err != nil {
+		return s.failSync(d.id, err)
+	}
+	return nil
+}
+
+func (s *Store) syncFailed(id cube.ImageID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost[id]
+}
+
+func (s *Store) failSync(id cube.ImageID, err error) error {
+	err = noSpace(fmt.Errorf("sync image %s: %w", id, err))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost[id] = err
+	return err
+}
+
+// markDurable puts the marker into a directory that is synced, if it is still there.
+func (s *Store) markDurable(d *directory) error {
+	held, err := s.hold(d.id)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	if !samePlace(d.self, held.path) || !held.has(manifestName) {
+		return notFound(d.id) // deleted, or hidden, and perhaps another under the same id
+	}
+	if err := mark(held.path); err != nil {
+		return noSpace(fmt.Errorf("sync image %s: %w", d.id, err))
+	}
+	if err := held.self.Sync(); err != nil {
+		return errors.Join(s.failSync(d.id, err), held.Remove(durableName))
+	}
+	return nil
+}
+
+// mark makes the marker, which has no content.
+func mark(dir string) error {
+	f, err := os.OpenFile(filepath.Join(dir, durableName), os.O_CREATE|os.O_WRONLY, 0o400)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// syncAll syncs files at the same time: their file system commits them together.
+func syncAll(files []*os.File) error {
+	errs := make([]error, len(files))
+	var wg sync.WaitGroup
+	for i, f := range files {
+		wg.Go(func() { errs[i] = f.Sync() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// beginWriteback asks for what was written to go to disk, without waiting.
+func beginWriteback(f *os.File) {
+	_ = unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
+}

@@ -1,0 +1,209 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	cube "cubesandbox"
+)
+
+// notes are what was found when files of an image were read again, by name, in its
+// directory. They save reading, and remember damage that leaves no trace in a file's
+// identity. They are not synced: without them, or with half of them, files are read.
+type notes struct {
+	// Boot is the life of the machine in which Right was found.
+	Boot  string              `json:"boot"`
+	Right map[string]identity `json:"right"`
+	// Wrong outlasts it.
+	Wrong map[string]identity `json:"wrong,omitempty"`
+}
+
+func (s *Store) notes(d *directory) notes {
+	var n notes
+	b, err := d.ReadFile(notesName)
+	if err != nil || json.Unmarshal(b, &n) != nil {
+		n = notes{}
+	}
+	if n.Boot != s.boot || n.Right == nil {
+		n.Boot, n.Right = s.boot, map[string]identity{}
+	}
+	if n.Wrong == nil {
+		n.Wrong = map[string]identity{}
+	}
+	return n
+}
+
+// note keeps a verdict. Where it cannot be written the next process reads again.
+func (s *Store) note(d *directory, name string, found identity, right bool) {
+	s.verdicts.Store(found, right)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.notes(d)
+	delete(n.Right, name)
+	delete(n.Wrong, name)
+	if right {
+		n.Right[name] = found
+	} else {
+		n.Wrong[name] = found
+	}
+	if b, err := json.Marshal(n); err == nil {
+		_ = d.WriteFile(notesName, b, 0o600)
+	}
+}
+
+// trusted reports whether a file is as it was when it was verified: when it was
+// written, in this life of the machine or before it was made durable, or later.
+func (s *Store) trusted(d *directory, m manifest, want fileSum, now identity) bool {
+	if right, known := s.verdicts.Load(now); known {
+		return right.(bool)
+	}
+	n := s.notes(d)
+	if now == n.Wrong[want.Name] {
+		return false
+	}
+	if now == n.Right[want.Name] {
+		return true
+	}
+	return now == want.Identity && (m.Boot == s.boot || m.Image.Durable)
+}
+
+// openFile opens a file that can be used.
+func (s *Store) openFile(ctx context.Context, d *directory, m manifest, want fileSum) (*os.File, error) {
+	f, err := d.open(want.Name)
+	if err != nil {
+		return nil, err
+	}
+	now, err := identityOf(f)
+	if err == nil && (now.Size != want.Size || !s.trusted(d, m, want, now)) {
+		err = s.read(ctx, d, f, want, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// open opens a file of the image for reading.
+func (d *directory) open(name string) (*os.File, error) {
+	f, err := d.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, d.missing(name)
+	}
+	if err != nil {
+		return nil, &cube.CorruptError{Image: d.id, File: name, Detail: fmt.Sprintf("it cannot be opened: %v", err)}
+	}
+	return f, nil
+}
+
+// read compares the whole file with what was saved, and notes what it finds.
+func (s *Store) read(ctx context.Context, d *directory, f *os.File, want fileSum, readers int) error {
+	found, err := identityOf(f)
+	if err != nil {
+		return err
+	}
+	detail, err := differs(ctx, f, want, readers)
+	if err != nil {
+		return err
+	}
+	// What was changed while it was read is read again.
+	if now, err := identityOf(f); err != nil || now != found {
+		detail = "it was changed while it was read"
+	}
+	s.note(d, want.Name, found, detail == "")
+	if detail != "" {
+		return &cube.CorruptError{Image: d.id, File: want.Name, Detail: detail}
+	}
+	return nil
+}
+
+// differs says how a file differs from what was saved; empty: it does not.
+func differs(ctx context.Context, f *os.File, want fileSum, readers int) (string, error) {
+	fi, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if fi.Size() != want.Size {
+		return fmt.Sprintf("it has %d bytes, %d were saved", fi.Size(), want.Size), nil
+	}
+	got, err := sum(ctx, f, readers)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if err != nil {
+		return fmt.Sprintf("it cannot be read: %v", err), nil
+	}
+	for i, crc := range want.CRC {
+		if i >= len(got.CRC) || got.CRC[i] != crc {
+			return fmt.Sprintf("its content differs from what was saved between bytes %d and %d", i*region, min(int64(i+1)*region, want.Size)), nil
+		}
+	}
+	return "", nil
+}
+
+// Verify reads every file of an image, and compares it with what was saved. The file
+// systems that it needs must be there; they are read once in a life of the machine.
+// What it finds is remembered: a damaged file is read again before each use until it
+// is right or another. The error is a *cube.CorruptError that names the file.
+func (s *Store) Verify(ctx context.Context, id cube.ImageID) error {
+	d, err := s.directory(id)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	m, err := d.manifest(manifestName)
+	if err != nil {
+		return err
+	}
+	for _, want := range m.Files {
+		if err := s.verifyFile(ctx, d, want); err != nil {
+			return err
+		}
+	}
+	for _, digest := range []string{m.Image.Rootfs, m.Image.Agent} {
+		if err := s.verifyRootfs(ctx, id, digest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verifyFile reads a file slowly: somebody else may be in a hurry.
+func (s *Store) verifyFile(ctx context.Context, d *directory, want fileSum) error {
+	f, err := d.open(want.Name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return s.read(ctx, d, f, want, 1)
+}
+
+// seen reports whether all files of an image are known in this life of the machine.
+func (s *Store) seen(id cube.ImageID) (bool, error) {
+	d, err := s.directory(id)
+	if err != nil {
+		return false, err
+	}
+	defer d.Close()
+	m, err := d.manifest(manifestName)
+	if err != nil {
+		return false, err
+	}
+	m.Image.Durable = false // that it can be used unread is another question
+	for _, want := range m.Files {
+		f, err := d.open(want.Name)
+		if err != nil {
+			return false, nil // a Verify says what is the matter
+		}
+		now, err := identityOf(f)
+		f.Close()
+		if err != nil || !s.trusted(d, m, want, now) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
