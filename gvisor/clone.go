@@ -36,7 +36,7 @@ func (e *Engine) Clone(ctx context.Context, id cube.SandboxID, specs []cube.Crea
 		return nil, fmt.Errorf("clone %s: %w", id, err)
 	}
 	defer done()
-	defer closeAll(src.files)
+	defer src.close()
 	out, err := e.createAll(ctx, specs, src, limit)
 	if err != nil {
 		return nil, fmt.Errorf("clone %s: %w", id, err)
@@ -52,8 +52,8 @@ func (e *Engine) cloneSource(ctx context.Context, id cube.SandboxID, n int) (_ s
 		return source{}, nil, err
 	}
 	defer s.unlock()
-	life, _, _ := s.current()
-	u, err := e.lifeUsage(ctx, life)
+	l, _, _ := s.current()
+	u, err := l.usage(ctx)
 	if err != nil {
 		return source{}, nil, e.orDead(s, err)
 	}
@@ -64,6 +64,11 @@ func (e *Engine) cloneSource(ctx context.Context, id cube.SandboxID, n int) (_ s
 	if err != nil {
 		done()
 		return source{}, nil, e.orDead(s, err)
+	}
+	if err := fpCloneSaved.Hit(); err != nil {
+		src.close()
+		done()
+		return source{}, nil, err
 	}
 	return src, done, nil
 }
@@ -76,25 +81,42 @@ func (e *Engine) createAll(ctx context.Context, specs []cube.CreateSpec, src sou
 		return nil, err
 	}
 	out := make([]cube.Sandbox, len(specs))
-	for i, spec := range specs {
-		if out[i], err = e.install(context.WithoutCancel(ctx), lives[i], pendingLabels(spec), cost(src.image.PagesBytes)); err != nil {
-			for j := range i {
-				e.kill(context.WithoutCancel(ctx), specs[j].ID)
+	made, err := 0, fpCloneRestoredAll.Hit()
+	// What is labelled is here to stay: ctx ends nothing any more.
+	ctx = context.WithoutCancel(ctx)
+	for ; err == nil && made < len(specs); made++ {
+		if made == 1 {
+			if err = fpCloneLabelledOne.Hit(); err != nil {
+				break
 			}
-			for _, life := range lives[i+1:] {
-				e.bury(life)
-			}
-			return nil, err
+		}
+		if out[made], err = e.install(ctx, lives[made], pendingLabels(specs[made]), cost(src.image.PagesBytes)); err != nil {
+			lives[made] = life{} // install has ended it
+			break
 		}
 	}
-	return out, nil
+	if err == nil {
+		err = fpCloneLabelledAll.Hit()
+	}
+	if err == nil {
+		return out, nil
+	}
+	for _, spec := range specs[:made] {
+		e.kill(ctx, spec.ID)
+	}
+	for _, l := range lives[made:] {
+		if l.k != nil {
+			e.bury(l)
+		}
+	}
+	return nil, err
 }
 
 // newLives restores one life for each spec, or none.
-func (e *Engine) newLives(ctx context.Context, specs []cube.CreateSpec, src source, limit int) ([]string, error) {
+func (e *Engine) newLives(ctx context.Context, specs []cube.CreateSpec, src source, limit int) ([]life, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	lives := make([]string, len(specs))
+	lives := make([]life, len(specs))
 	errs := make([]error, len(specs))
 	// Twice the processors: one sentry boots while another restores.
 	most := 2 * cap(e.restores)
@@ -119,9 +141,9 @@ func (e *Engine) newLives(ctx context.Context, specs []cube.CreateSpec, src sour
 	}
 	wg.Wait()
 	if err := first(errs); err != nil {
-		for i, life := range lives {
+		for i, l := range lives {
 			if errs[i] == nil {
-				e.bury(life)
+				e.bury(l)
 			}
 		}
 		return nil, err

@@ -31,35 +31,35 @@ func (e *Engine) Boot(ctx context.Context, spec cube.BootSpec) (_ cube.Sandbox, 
 		return cube.Sandbox{}, err
 	}
 	defer done()
-	l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: spec.ID, Generation: 1, Identity: spec.Identity}
-	life, err := e.bootLife(ctx, shape{spec.Rootfs, e.agent, spec.Limits}, l)
+	labels := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: spec.ID, Generation: 1, Identity: spec.Identity}
+	l, err := e.bootLife(ctx, e.keepers.current, shape{e.Version(), spec.Rootfs, e.agent, spec.Limits}, labels)
 	if err != nil {
 		return cube.Sandbox{}, err
 	}
 	defer func() {
 		if err != nil {
-			e.endLife(life, cube.DeathKilled)
+			e.endLife(l, cube.DeathKilled)
 		}
 	}()
-	if err := e.keeper.call(ctx, keeperapi.MethodStart, keeperapi.Ref{Life: life}, nil, nil); err != nil {
+	if err := l.call(ctx, keeperapi.MethodStart, nil, nil); err != nil {
 		return cube.Sandbox{}, fmt.Errorf("start: %w", err)
 	}
 	c := identify(spec.ID, 1, spec.Identity, spec.Limits)
-	if err := e.configureBooting(ctx, life, c); err != nil {
+	if err := e.configureBooting(ctx, l, c); err != nil {
 		return cube.Sandbox{}, err
 	}
-	return e.install(ctx, life, l, 0)
+	return e.install(ctx, l, labels, 0)
 }
 
 // configureBooting waits for an agent that is only starting.
-func (e *Engine) configureBooting(ctx context.Context, life string, c agentapi.Configure) error {
+func (e *Engine) configureBooting(ctx context.Context, l life, c agentapi.Configure) error {
 	asked := ctx
 	ctx, cancel := context.WithTimeout(ctx, bootTime)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := e.configure(ctx, life, c)
+		err := e.configure(ctx, l, c)
 		if err == nil || !isRefused(err) {
 			return err
 		}
@@ -92,19 +92,19 @@ func (e *Engine) Create(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox
 		if err == nil || ctx.Err() != nil {
 			return sb, err
 		}
-		e.log.Warn("a pool's member could not be used", "life", m.life, "sandbox", spec.ID, "error", err)
+		e.log.Warn("a pool's member could not be used", "life", m.life.id, "sandbox", spec.ID, "error", err)
 	}
-	f, err := e.openImage(spec.Image)
+	src, err := e.openImage(ctx, spec.Image)
 	if err != nil {
 		return cube.Sandbox{}, err
 	}
-	defer f.Close()
-	done, err := e.admission.reserve(e, cost(f.Image.PagesBytes))
+	defer src.close()
+	done, err := e.admission.reserve(e, cost(src.image.PagesBytes))
 	if err != nil {
 		return cube.Sandbox{}, err
 	}
 	defer done()
-	return e.createFrom(ctx, spec, source{f.Image, f.Files})
+	return e.createFrom(ctx, spec, src)
 }
 
 // Resume implements cube.Engine.
@@ -117,12 +117,12 @@ func (e *Engine) Resume(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox
 
 // createFrom restores a new life and makes it a sandbox.
 func (e *Engine) createFrom(ctx context.Context, spec cube.CreateSpec, src source) (cube.Sandbox, error) {
-	l := pendingLabels(spec)
-	life, err := e.newLife(ctx, src, l)
+	labels := pendingLabels(spec)
+	l, err := e.newLife(ctx, src, labels)
 	if err != nil {
 		return cube.Sandbox{}, fmt.Errorf("create %s: %w", spec.ID, err)
 	}
-	return e.install(ctx, life, l, cost(src.image.PagesBytes))
+	return e.install(ctx, l, labels, cost(src.image.PagesBytes))
 }
 
 // pendingLabels are those of a sandbox that is being made.
@@ -132,54 +132,61 @@ func pendingLabels(spec cube.CreateSpec) keeperapi.Labels {
 
 // newLife gives a restored, configured life that nobody knows yet. After a
 // failure it does not exist.
-func (e *Engine) newLife(ctx context.Context, src source, l keeperapi.Labels) (string, error) {
+func (e *Engine) newLife(ctx context.Context, src source, labels keeperapi.Labels) (life, error) {
 	boot := timing.Phase(ctx, "boot")
-	life, err := e.bootedLife(ctx, shapeOf(src.image), l)
+	l, err := e.bootedLife(ctx, src, labels)
 	boot()
 	if err != nil {
-		return "", err
+		return life{}, err
 	}
-	who := identify(l.Sandbox, l.Generation, l.Identity, src.image.Limits)
+	if err := fpCreateBooted.Hit(); err != nil {
+		e.endLife(l, cube.DeathKilled)
+		return life{}, err
+	}
+	who := identify(labels.Sandbox, labels.Generation, labels.Identity, src.image.Limits)
 	files, err := src.reopen()
 	if err == nil {
-		err = e.restoreLife(ctx, life, src.image, files, who)
+		err = e.restoreLife(ctx, l, src.image, files, who)
 		closeAll(files)
 	}
-	if err != nil {
-		e.endLife(life, cube.DeathKilled)
-		return "", err
+	if err == nil {
+		err = fpCreateRestored.Hit()
 	}
-	return life, nil
+	if err != nil {
+		e.endLife(l, cube.DeathKilled)
+		return life{}, err
+	}
+	return l, nil
 }
 
 // bootedLife takes a sentry from the pool, or boots one.
-func (e *Engine) bootedLife(ctx context.Context, sh shape, l keeperapi.Labels) (string, error) {
-	if life, ok := e.pools.booted(sh); ok {
-		err := e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: life, Labels: l}, nil, nil)
+func (e *Engine) bootedLife(ctx context.Context, src source, labels keeperapi.Labels) (life, error) {
+	if l, ok := e.pools.booted(shapeOf(src.image)); ok {
+		err := l.label(ctx, keeperapi.Label{Labels: labels}, nil)
 		if err == nil {
-			return life, nil
+			return l, nil
 		}
-		e.endLife(life, cube.DeathKilled)
+		e.endLife(l, cube.DeathKilled)
 	}
-	return e.bootLife(ctx, sh, l)
+	return e.bootLife(ctx, src.k, shapeOf(src.image), labels)
 }
 
 // claimMember makes a restored, frozen member of a pool a sandbox. That it is
 // claimed is on record before it moves.
 func (e *Engine) claimMember(ctx context.Context, m member, spec cube.CreateSpec) (_ cube.Sandbox, err error) {
 	defer timing.Phase(ctx, "claim")()
-	l := pendingLabels(spec)
-	err = e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: m.life, Labels: l, Resume: true}, nil, nil)
+	labels := pendingLabels(spec)
+	err = m.life.label(ctx, keeperapi.Label{Labels: labels, Resume: true}, nil)
 	if err == nil {
 		c := identify(spec.ID, spec.Generation, spec.Identity, m.image.Limits)
 		c.SavedUnixNano, c.SameLife = m.frozen.UnixNano(), true
-		err = e.configureBy(ctx, m.life, m.dial(e), c)
+		err = e.configureBy(ctx, m.life, m.dial(), c)
 	}
 	if err != nil {
 		e.endLife(m.leave(), cube.DeathKilled)
 		return cube.Sandbox{}, err
 	}
-	sb, err := e.install(ctx, m.life, l, cost(m.image.PagesBytes))
+	sb, err := e.install(ctx, m.life, labels, cost(m.image.PagesBytes))
 	if err == nil {
 		e.lend(sb.ID, m.life, m.envd)
 	} else {
@@ -190,22 +197,18 @@ func (e *Engine) claimMember(ctx context.Context, m member, spec cube.CreateSpec
 
 // install makes a life the current one of a sandbox that is new. After a failure
 // the life does not exist.
-func (e *Engine) install(ctx context.Context, life string, l keeperapi.Labels, cost int64) (cube.Sandbox, error) {
-	v, err := e.makeCurrent(ctx, life, l)
+func (e *Engine) install(ctx context.Context, l life, labels keeperapi.Labels, cost int64) (cube.Sandbox, error) {
+	v, err := l.makeCurrent(ctx, labels)
+	if err == nil {
+		err = fpCreateLabelled.Hit()
+	}
 	if err != nil {
-		e.endLife(life, cube.DeathKilled)
+		e.endLife(l, cube.DeathKilled)
 		return cube.Sandbox{}, err
 	}
-	s := newSandbox(v)
+	s := newSandbox(l.k, v)
 	s.cost = cost
 	e.enter(s)
 	e.follow(s)
 	return s.view(), nil
-}
-
-func (e *Engine) makeCurrent(ctx context.Context, life string, l keeperapi.Labels) (keeperapi.Life, error) {
-	l.Role = keeperapi.RoleCurrent
-	var v keeperapi.Life
-	err := e.keeper.call(ctx, keeperapi.MethodLabel, keeperapi.Label{Life: life, Labels: l}, nil, &v)
-	return v, err
 }

@@ -21,39 +21,39 @@ func (e *Engine) Dial(ctx context.Context, id cube.SandboxID, gen cube.Generatio
 	if port == agentapi.ControlPort {
 		return nil, fmt.Errorf("dial %s: port %d is the agent's own: %w", id, port, cube.ErrRefused)
 	}
-	life, info, _ := s.current()
+	l, info, _ := s.current()
 	if info.State == cube.StateDead {
 		return nil, deadError(info)
 	}
 	if gen != 0 && gen != info.Generation {
 		return nil, fmt.Errorf("dial %s: generation %d is over, %d is the current one: %w", id, gen, info.Generation, cube.ErrNotFound)
 	}
-	d := api.Dial{Life: life, Port: port, Via: api.ViaAuto}
+	via := api.ViaAuto
 	if port == agentapi.EnvdPort {
-		if c := s.takeSpare(life); c != nil {
+		if c := s.takeSpare(l); c != nil {
 			return c, nil
 		}
-		d.Via = api.ViaDirect
+		via = api.ViaDirect
 	}
-	conn, err := e.dialLife(ctx, s, d)
+	conn, err := s.dial(ctx, l, port, via)
 	if err != nil {
 		return nil, fmt.Errorf("dial port %d of %s: %w", port, id, err)
 	}
 	return conn, nil
 }
 
-// dialLife dials, and again when the network process has just been restarted and
+// dial dials into the current life, and again when the network process has just been restarted and
 // has not been handed the life yet.
-func (e *Engine) dialLife(ctx context.Context, s *sandbox, d api.Dial) (net.Conn, error) {
+func (s *sandbox) dial(ctx context.Context, l life, port uint16, via api.Via) (net.Conn, error) {
 	for deadline := time.Now().Add(2 * time.Second); ; {
-		conn, err := e.net.Dial(ctx, d)
+		conn, err := l.dial(ctx, port, via)
 		if err == nil {
 			return conn, nil
 		}
 		if !errors.Is(err, cube.ErrNotFound) && !errors.Is(err, cube.ErrUnavailable) || time.Now().After(deadline) {
 			return nil, err
 		}
-		if life, info, _ := s.current(); life != d.Life || info.State == cube.StateDead {
+		if now, info, _ := s.current(); now != l || info.State == cube.StateDead {
 			return nil, err
 		}
 		select {
@@ -65,12 +65,12 @@ func (e *Engine) dialLife(ctx context.Context, s *sandbox, d api.Dial) (net.Conn
 }
 
 // lend gives the first who dials envd a connection that is there already.
-func (e *Engine) lend(id cube.SandboxID, life string, c net.Conn) {
+func (e *Engine) lend(id cube.SandboxID, l life, c net.Conn) {
 	s, err := e.find(id)
 	if err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.life == life && !s.gone && s.info.State != cube.StateDead {
+		if s.life == l && !s.gone && s.info.State != cube.StateDead {
 			s.spare = c
 			return
 		}
@@ -79,10 +79,10 @@ func (e *Engine) lend(id cube.SandboxID, life string, c net.Conn) {
 }
 
 // takeSpare returns the connection that was lent, if it still stands.
-func (s *sandbox) takeSpare(life string) net.Conn {
+func (s *sandbox) takeSpare(l life) net.Conn {
 	s.mu.Lock()
 	c := s.spare
-	if c != nil && s.life == life {
+	if c != nil && s.life == l {
 		s.spare = nil
 	}
 	s.mu.Unlock()

@@ -27,9 +27,9 @@ func (e *Engine) follow(s *sandbox) {
 		s.stop()
 	}
 	s.stop = stop
-	life, gen := s.life, s.info.Generation
+	l, gen := s.life, s.info.Generation
 	// What happened before the image was made is not news.
-	if n, ok := e.lastEvent.LoadAndDelete(life); ok {
+	if n, ok := e.lastEvent.LoadAndDelete(l.id); ok {
 		s.seen = n.(uint64)
 	}
 	s.mu.Unlock()
@@ -46,7 +46,7 @@ func (e *Engine) follow(s *sandbox) {
 				return
 			}
 			// The stream ends when cube-network is restarted; it is then taken up again.
-			agentclient.FollowEvents(ctx, e.control(life), s.lastSeen(), func(ev agentapi.Event) {
+			agentclient.FollowEvents(ctx, l.control(), s.lastSeen(), func(ev agentapi.Event) {
 				s.saw(ev.Number)
 				if kind, ok := eventKinds[ev.Kind]; ok {
 					e.events.send(cube.Event{Kind: kind, Sandbox: s.id, Generation: gen, At: time.Now(), Detail: oneLine(ev.Detail)})

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -15,59 +13,37 @@ import (
 	cube "cubesandbox"
 	"cubesandbox/gvisor/keeperapi"
 	"cubesandbox/internal/fdrpc"
+	"cubesandbox/network"
 )
 
-// keeper is the connection to the keeper. It is made again when it breaks; a
-// keeper that has died is started again and has taken up all lives when it answers.
+// keeper is one keeper as the engine sees it: the connection to it, and to the
+// cube-network that it has. The connection is made again when it breaks; a keeper
+// that has died is started again and has taken up all lives when it answers.
 type keeper struct {
-	conf Config
-	info keeperapi.Info
-	died func(keeperapi.Life)
+	place place
+	info  keeperapi.Info  // of the keeper that was there first
+	net   *network.Client // dials into its lives
+	died  func(keeperapi.Life)
+
+	// Guarded by the mutex of keepers: verbs that use it, and whether it is sent off.
+	users int
 
 	mu     sync.Mutex // guards the following
 	rpc    *fdrpc.Client
+	ending bool // it is being shut down and must not be started again
 	closed bool
 }
 
-// openKeeper connects to the keeper. One that executes an older build than the one
-// that is installed now is replaced; its lives run on.
-func openKeeper(ctx context.Context, conf Config, died func(keeperapi.Life)) (*keeper, error) {
-	k := &keeper{conf: conf, died: died}
-	var current uint64
-	var installed string
-	if os.Geteuid() == 0 {
-		sentry, err := install(ctx, conf)
-		if err != nil {
-			return nil, err
-		}
-		installed = filepath.Base(filepath.Dir(sentry))
-		if current, err = inode(sentry); err != nil {
-			return nil, err
-		}
-	}
+// version is that of the sentries which it starts.
+func (k *keeper) version() string { return k.info.Engine }
+
+// connect reaches the keeper of a place, starting it where none runs.
+func connect(ctx context.Context, p place, died func(keeperapi.Life)) (*keeper, error) {
+	k := &keeper{place: p, died: died}
 	if err := k.hello(ctx); err != nil {
-		return nil, err
+		return nil, errors.Join(err, k.close())
 	}
-	stay := false
-	if current != 0 && k.info.Engine != installed {
-		// Another version keeps what it runs: its images are not ours.
-		lives, err := k.lives(ctx)
-		if err != nil {
-			k.close()
-			return nil, err
-		}
-		stay = len(lives) > 0
-	}
-	if current != 0 && k.info.Inode != current && !stay {
-		if err := k.call(ctx, keeperapi.MethodLeave, nil, nil, nil); err != nil && !errors.Is(err, cube.ErrUnavailable) {
-			k.close()
-			return nil, fmt.Errorf("replace the keeper: %w", err)
-		}
-		<-k.rpc.Done()
-		if err := k.hello(ctx); err != nil {
-			return nil, err
-		}
-	}
+	k.net = network.NewClient(k.info.Network)
 	return k, nil
 }
 
@@ -77,10 +53,16 @@ func (k *keeper) hello(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := rpc.Call(ctx, keeperapi.MethodInfo, nil, nil, &k.info); err != nil {
-		k.close()
-		return err
+	_, err = rpc.Call(ctx, keeperapi.MethodInfo, nil, nil, &k.info)
+	return err
+}
+
+// leave has the keeper end and another take its place; its lives run on.
+func (k *keeper) leave(ctx context.Context) error {
+	if err := k.call(ctx, keeperapi.MethodLeave, nil, nil, nil); err != nil && !errors.Is(err, cube.ErrUnavailable) {
+		return fmt.Errorf("replace the keeper: %w", err)
 	}
+	<-k.rpc.Done()
 	return nil
 }
 
@@ -90,14 +72,19 @@ func inode(path string) (uint64, error) {
 	return st.Ino, err
 }
 
+// close lets go of the keeper, which goes on.
 func (k *keeper) close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.closed = true
-	if k.rpc == nil {
-		return nil
+	var errs []error
+	if k.net != nil {
+		errs = append(errs, k.net.Close())
 	}
-	return k.rpc.Close()
+	if k.rpc != nil {
+		errs = append(errs, k.rpc.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // connection returns a connection that works.
@@ -114,16 +101,18 @@ func (k *keeper) connection(ctx context.Context) (*fdrpc.Client, error) {
 			return k.rpc, nil
 		}
 	}
-	path := filepath.Join(k.conf.RunDir, "keeper.sock")
-	rpc, err := fdrpc.Dial(ctx, path, keeperapi.Protocol, keeperapi.Version, k.note)
+	if k.ending {
+		return nil, fmt.Errorf("the keeper at %s has been shut down: %w", k.place.dir, cube.ErrUnavailable)
+	}
+	rpc, err := k.place.dial(ctx, k.note)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
-		if err := k.start(ctx); err != nil {
+		if err := k.place.start(ctx); err != nil {
 			return nil, fmt.Errorf("start the keeper: %w", err)
 		}
-		rpc, err = fdrpc.Dial(ctx, path, keeperapi.Protocol, keeperapi.Version, k.note)
+		rpc, err = k.place.dial(ctx, k.note)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("keeper at %s: %w: %w", path, cube.ErrUnavailable, err)
+		return nil, fmt.Errorf("keeper at %s: %w: %w", k.place.dir, cube.ErrUnavailable, err)
 	}
 	k.rpc = rpc
 	return rpc, nil
@@ -187,7 +176,7 @@ func (k *keeper) lives(ctx context.Context) ([]keeperapi.Life, error) {
 	for q := (keeperapi.List{}); ; {
 		var page keeperapi.Lives
 		if err := k.call(ctx, keeperapi.MethodList, q, nil, &page); err != nil {
-			return nil, fmt.Errorf("list lives: %w", err)
+			return nil, fmt.Errorf("list the lives of the keeper at %s: %w", k.place.dir, err)
 		}
 		all = append(all, page.Lives...)
 		if !page.More {
@@ -197,71 +186,27 @@ func (k *keeper) lives(ctx context.Context) ([]keeperapi.Life, error) {
 	}
 }
 
-// start installs and starts a keeper, and returns when it listens. Two engines
-// that find none start one.
-func (k *keeper) start(ctx context.Context) error {
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("no keeper runs at %s and only root can start one; run this as root, or start %s first: %w",
-			k.conf.RunDir, filepath.Join(k.conf.BinDir, "cube-sentry"), cube.ErrUnavailable)
-	}
-	if err := mkdirOpen(k.conf.RunDir); err != nil {
-		return err
-	}
-	lock, err := os.OpenFile(filepath.Join(k.conf.RunDir, "keeper.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+// shutdown ends the keeper, its cube-network and every life that it has, and
+// returns when its process has let go of its place.
+func (k *keeper) shutdown(ctx context.Context) error {
+	rpc, err := k.connection(ctx)
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+	k.setEnding(true)
+	if err := k.call(ctx, keeperapi.MethodShutdown, nil, nil, nil); err != nil {
+		k.setEnding(false)
 		return err
 	}
-	if c, err := fdrpc.Dial(ctx, filepath.Join(k.conf.RunDir, "keeper.sock"), keeperapi.Protocol, keeperapi.Version, nil); err == nil {
-		return c.Close() // somebody was quicker
+	select {
+	case <-rpc.Done():
+	case <-ctx.Done():
 	}
-	sentry, err := install(ctx, k.conf)
-	if err != nil {
-		return err
-	}
-	// Whoever asked may have little time; a keeper that takes up many lives needs more.
-	launching, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second)
-	defer cancel()
-	return launch(launching, k.conf, sentry)
+	return errors.Join(k.close(), k.place.remove())
 }
 
-// launch executes the keeper, detached from us, and returns when it answers.
-func launch(ctx context.Context, conf Config, sentry string) error {
-	logPath := filepath.Join(conf.RunDir, "keeper.log")
-	errs, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer errs.Close()
-	cmd := exec.Command(sentry, "keeper", "-run", conf.RunDir, "-cgroup", "cube/"+node(conf.RunDir),
-		"-network", filepath.Join(filepath.Dir(sentry), "cube-network"))
-	cmd.Dir = "/"
-	cmd.Env = []string{}
-	cmd.Stdout, cmd.Stderr = errs, errs
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }() // also reaps it if it dies before us
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
-	for {
-		if c, err := fdrpc.Dial(ctx, filepath.Join(conf.RunDir, "keeper.sock"), keeperapi.Protocol, keeperapi.Version, nil); err == nil {
-			return c.Close()
-		}
-		select {
-		case <-tick.C:
-		case err := <-ended:
-			return fmt.Errorf("%s ended at once: %v: %s", sentry, err, lastLine(logPath))
-		case <-deadline:
-			return fmt.Errorf("%s does not listen after 30 s; see %s", sentry, logPath)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+func (k *keeper) setEnding(yes bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ending = yes
 }

@@ -31,19 +31,20 @@ func (e *Engine) kill(ctx context.Context, id cube.SandboxID) error {
 	}
 	defer s.unlock()
 	s.mu.Lock()
-	gone, life := s.gone, s.life
+	gone, l := s.gone, s.life
 	s.gone = true // its end is no news
 	s.mu.Unlock()
 	if gone {
 		return fmt.Errorf("sandbox %s: %w", id, cube.ErrNotFound)
 	}
-	if err := e.endLife(life, cube.DeathKilled); err != nil {
+	if err := e.endLife(l, cube.DeathKilled); err != nil {
 		s.mu.Lock()
 		s.gone = false
 		s.mu.Unlock()
 		return fmt.Errorf("kill %s: %w", id, err)
 	}
 	e.remove(s)
+	e.passed(fpKillEnded)
 	return nil
 }
 
@@ -60,7 +61,7 @@ func (e *Engine) died(l keeperapi.Life) {
 		return
 	}
 	s.mu.Lock()
-	expected := s.gone || s.life != l.Life || s.info.State == cube.StateDead
+	expected := s.gone || s.life.id != l.Life || s.info.State == cube.StateDead
 	if !expected {
 		s.info.State = cube.StateDead
 		s.info.Death = l.Death

@@ -15,46 +15,61 @@ import (
 	"cubesandbox/guest/agentapi"
 	"cubesandbox/guest/agentclient"
 	"cubesandbox/gvisor/keeperapi"
-	"cubesandbox/image"
 	"cubesandbox/internal/timing"
 	"cubesandbox/network/api"
 )
 
-// shape is what a sentry must have been booted with to take an image.
-type shape struct {
-	rootfs, agent string
-	limits        cube.Limits
+// life is one sentry, and the keeper that has it.
+type life struct {
+	id string
+	k  *keeper
 }
 
-func shapeOf(im cube.Image) shape { return shape{im.Rootfs, im.Agent, im.Limits} }
+// call asks the keeper for something that is done to this life.
+func (l life) call(ctx context.Context, method string, files []*os.File, out any) error {
+	return l.k.call(ctx, method, keeperapi.Ref{Life: l.id}, files, out)
+}
 
-// bootLife starts a sentry that waits.
-func (e *Engine) bootLife(ctx context.Context, sh shape, labels keeperapi.Labels) (string, error) {
+// dial connects to a port in it.
+func (l life) dial(ctx context.Context, port uint16, via api.Via) (net.Conn, error) {
+	return l.k.net.Dial(ctx, api.Dial{Life: l.id, Port: port, Via: via})
+}
+
+// shape is what a sentry must be, and have been booted with, to take an image.
+type shape struct {
+	engine, rootfs, agent string
+	limits                cube.Limits
+}
+
+func shapeOf(im cube.Image) shape { return shape{im.Engine, im.Rootfs, im.Agent, im.Limits} }
+
+// bootLife starts a sentry that waits. The keeper is that of the shape's version.
+func (e *Engine) bootLife(ctx context.Context, k *keeper, sh shape, labels keeperapi.Labels) (life, error) {
 	rootfs, err := e.images.OpenRootfs(sh.rootfs)
 	if err != nil {
-		return "", err
+		return life{}, err
 	}
 	defer rootfs.Close()
 	agent, err := e.images.OpenRootfs(sh.agent)
 	if err != nil {
-		return "", err
+		return life{}, err
 	}
 	defer agent.Close()
 	filestore, err := e.newFilestore()
 	if err != nil {
-		return "", err
+		return life{}, err
 	}
 	defer filestore.Close()
-	life := randomHex(16)
-	b := keeperapi.Boot{Life: life, Limits: sh.limits, Rootfs: sh.rootfs, Agent: sh.agent, Labels: labels}
-	if err := e.keeper.call(ctx, keeperapi.MethodBoot, b, []*os.File{rootfs, agent, filestore}, nil); err != nil {
+	l := life{randomHex(16), k}
+	b := keeperapi.Boot{Life: l.id, Limits: sh.limits, Rootfs: sh.rootfs, Agent: sh.agent, Labels: labels}
+	if err := k.call(ctx, keeperapi.MethodBoot, b, []*os.File{rootfs, agent, filestore}, nil); err != nil {
 		// The answer may have been lost, and the life not.
 		if !errors.Is(err, cube.ErrInvalid) && !errors.Is(err, cube.ErrExists) {
-			e.bury(life)
+			e.bury(l)
 		}
-		return "", fmt.Errorf("boot: %w", err)
+		return life{}, fmt.Errorf("boot: %w", err)
 	}
-	return life, nil
+	return l, nil
 }
 
 // newFilestore makes the file behind a writable layer. It has no name: its space
@@ -79,46 +94,59 @@ func (e *Engine) newFilestore() (*os.File, error) {
 }
 
 // endLife ends a life and forgets it. It does not give up when a context ends.
-func (e *Engine) endLife(life string, reason cube.DeathReason) error {
-	e.lastEvent.Delete(life)
+func (e *Engine) endLife(l life, reason cube.DeathReason) error {
+	e.lastEvent.Delete(l.id)
 	defer func() {
 		e.mu.Lock()
-		delete(e.dead, life)
+		delete(e.dead, l.id)
 		e.mu.Unlock()
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	err := e.keeper.call(ctx, keeperapi.MethodKill, keeperapi.Kill{Life: life, Reason: reason, Forget: true}, nil, nil)
+	err := l.k.call(ctx, keeperapi.MethodKill, keeperapi.Kill{Life: l.id, Reason: reason, Forget: true}, nil, nil)
 	if err != nil {
-		e.log.Error("a life could not be ended", "life", life, "error", err)
+		e.log.Error("a life could not be ended", "life", l.id, "error", err)
 	}
 	return err
 }
 
-func (e *Engine) thaw(ctx context.Context, life string) error {
-	return e.keeper.call(ctx, keeperapi.MethodResume, keeperapi.Ref{Life: life}, nil, nil)
+// label writes labels down.
+func (l life) label(ctx context.Context, q keeperapi.Label, out *keeperapi.Life) error {
+	q.Life = l.id
+	if out == nil {
+		out = new(keeperapi.Life)
+	}
+	return l.k.call(ctx, keeperapi.MethodLabel, q, nil, out)
 }
 
-func (e *Engine) freeze(ctx context.Context, life string) error {
-	return e.keeper.call(ctx, keeperapi.MethodPause, keeperapi.Ref{Life: life}, nil, nil)
+// makeCurrent labels a life as that of its sandbox.
+func (l life) makeCurrent(ctx context.Context, labels keeperapi.Labels) (keeperapi.Life, error) {
+	labels.Role = keeperapi.RoleCurrent
+	var v keeperapi.Life
+	err := l.label(ctx, keeperapi.Label{Labels: labels}, &v)
+	return v, err
 }
 
-func (e *Engine) lifeUsage(ctx context.Context, life string) (keeperapi.Usage, error) {
+func (l life) thaw(ctx context.Context) error { return l.call(ctx, keeperapi.MethodResume, nil, nil) }
+
+func (l life) freeze(ctx context.Context) error { return l.call(ctx, keeperapi.MethodPause, nil, nil) }
+
+func (l life) usage(ctx context.Context) (keeperapi.Usage, error) {
 	var u keeperapi.Usage
-	err := e.keeper.call(ctx, keeperapi.MethodUsage, keeperapi.Ref{Life: life}, nil, &u)
+	err := l.call(ctx, keeperapi.MethodUsage, nil, &u)
 	return u, err
 }
 
 // restoreLife loads an image into a booted sentry and returns when every page has
 // been read and the agent has been told who it is: only then is it a restore.
-func (e *Engine) restoreLife(ctx context.Context, life string, im cube.Image, files []*os.File, who agentapi.Configure) error {
+func (e *Engine) restoreLife(ctx context.Context, l life, im cube.Image, files []*os.File, who agentapi.Configure) error {
 	defer timing.Phase(ctx, "restore")()
 	turn, err := e.takeTurn(ctx)
 	if err != nil {
 		return err
 	}
 	defer turn()
-	return e.loadLife(ctx, life, im, files, who)
+	return e.loadLife(ctx, l, im, files, who)
 }
 
 // takeTurn waits until fewer restores than processors are at work.
@@ -132,15 +160,14 @@ func (e *Engine) takeTurn(ctx context.Context) (done func(), err error) {
 }
 
 // loadLife is restoreLife for whoever has a turn, or needs none.
-func (e *Engine) loadLife(ctx context.Context, life string, im cube.Image, files []*os.File, who agentapi.Configure) error {
-	ref := keeperapi.Ref{Life: life}
-	if err := e.keeper.call(ctx, keeperapi.MethodRestore, ref, files, nil); err != nil {
+func (e *Engine) loadLife(ctx context.Context, l life, im cube.Image, files []*os.File, who agentapi.Configure) error {
+	if err := l.call(ctx, keeperapi.MethodRestore, files, nil); err != nil {
 		return fmt.Errorf("restore %s: %w", im.ID, err)
 	}
 	loaded := make(chan error, 1)
-	go func() { loaded <- e.keeper.call(ctx, keeperapi.MethodWaitRestore, ref, nil, nil) }()
+	go func() { loaded <- l.call(ctx, keeperapi.MethodWaitRestore, nil, nil) }()
 	who.SavedUnixNano = im.Created.UnixNano()
-	told := e.configure(ctx, life, who)
+	told := e.configure(ctx, l, who)
 	if err := <-loaded; err != nil {
 		return fmt.Errorf("restore %s: %w", im.ID, err)
 	}
@@ -148,19 +175,6 @@ func (e *Engine) loadLife(ctx context.Context, life string, im cube.Image, files
 		return fmt.Errorf("restore %s: %w", im.ID, told)
 	}
 	return nil
-}
-
-// openImage opens an image that this engine can restore.
-func (e *Engine) openImage(id cube.ImageID) (*image.Files, error) {
-	f, err := e.images.OpenImage(id)
-	if err != nil {
-		return nil, err
-	}
-	if f.Image.Engine != e.Version() {
-		f.Close()
-		return nil, fmt.Errorf("image %s was made by engine %s, this is %s: %w", id, f.Image.Engine, e.Version(), cube.ErrIncompatible)
-	}
-	return f, nil
 }
 
 // identify is what the agent of a life is told.
@@ -179,34 +193,34 @@ func identify(id cube.SandboxID, gen cube.Generation, who cube.Identity, l cube.
 const agentTime = 20 * time.Second
 
 // configure tells the agent of a life who it is.
-func (e *Engine) configure(ctx context.Context, life string, c agentapi.Configure) error {
-	return e.configureBy(ctx, life, e.control(life), c)
+func (e *Engine) configure(ctx context.Context, l life, c agentapi.Configure) error {
+	return e.configureBy(ctx, l, l.control(), c)
 }
 
 // configureBy does so over a connection that dial gives.
-func (e *Engine) configureBy(ctx context.Context, life string, dial agentclient.Dialer, c agentapi.Configure) error {
+func (e *Engine) configureBy(ctx context.Context, l life, dial agentclient.Dialer, c agentapi.Configure) error {
 	defer timing.Phase(ctx, "agent")()
 	ctx, cancel := context.WithTimeout(ctx, agentTime)
 	defer cancel()
 	c.TimeUnixNano = time.Now().UnixNano()
 	got, err := agentclient.SendConfigure(ctx, dial, c)
 	if err == nil {
-		e.lastEvent.Store(life, got.LastEvent)
+		e.lastEvent.Store(l.id, got.LastEvent)
 		return nil
 	}
 	if isRefused(err) {
 		return err // it is there and does not listen yet
 	}
 	// An agent that is not there any more cannot say why; its keeper can.
-	if _, dead := e.lifeUsage(context.WithoutCancel(ctx), life); errors.Is(dead, cube.ErrDead) {
+	if _, dead := l.usage(context.WithoutCancel(ctx)); errors.Is(dead, cube.ErrDead) {
 		return dead
 	}
 	return err
 }
 
-// control dials the agent's control port in one life.
-func (e *Engine) control(life string) agentclient.Dialer {
+// control dials the agent's control port.
+func (l life) control() agentclient.Dialer {
 	return func(ctx context.Context, port uint16) (net.Conn, error) {
-		return e.net.Dial(ctx, api.Dial{Life: life, Port: port, Via: api.ViaDirect, Control: true})
+		return l.k.net.Dial(ctx, api.Dial{Life: l.id, Port: port, Via: api.ViaDirect, Control: true})
 	}
 }

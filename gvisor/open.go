@@ -12,18 +12,18 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 
 	cube "cubesandbox"
 	"cubesandbox/gvisor/keeperapi"
 	"cubesandbox/image"
-	"cubesandbox/network"
 )
 
 // Config says what an engine works with.
 type Config struct {
 	// StateDir holds what outlives a reboot: images and installed engines.
 	StateDir string
-	// RunDir holds sockets and records of what runs; at most 60 bytes long.
+	// RunDir holds sockets and records of what runs; at most 49 bytes long.
 	RunDir string
 	// BinDir has cube-sentry, cube-network and cube-guest.erofs.
 	BinDir string
@@ -32,18 +32,20 @@ type Config struct {
 	// MemoryBudget bounds what sandboxes may take together, in bytes; 0 means
 	// what the machine has available.
 	MemoryBudget int64
+	// Linger is how long a keeper of another version stays without a sandbox; 0: a
+	// minute.
+	Linger time.Duration
 	// Log gets what happens; nil drops it.
 	Log *slog.Logger
 }
 
 // Engine is cube.Engine over gVisor.
 type Engine struct {
-	conf   Config
-	log    *slog.Logger
-	images *image.Store
-	keeper *keeper
-	net    *network.Client
-	agent  string // digest of the agent's file system for new templates
+	conf    Config
+	log     *slog.Logger
+	images  *image.Store
+	keepers *keepers
+	agent   string // digest of the agent's file system for new templates
 
 	admission admission
 	restores  chan struct{} // as many restores at once as there are processors
@@ -75,8 +77,11 @@ func Open(ctx context.Context, conf Config) (*Engine, error) {
 	if conf.Log == nil {
 		conf.Log = slog.New(slog.DiscardHandler)
 	}
-	if len(conf.RunDir) > 60 {
-		return nil, fmt.Errorf("run directory %s is longer than the 60 bytes that leave room for a socket's name: %w", conf.RunDir, cube.ErrInvalid)
+	if conf.Linger == 0 {
+		conf.Linger = time.Minute
+	}
+	if len(conf.RunDir) > longestRunDir {
+		return nil, fmt.Errorf("run directory %s is longer than the %d bytes that leave room for a socket's name: %w", conf.RunDir, longestRunDir, cube.ErrInvalid)
 	}
 	e := &Engine{conf: conf, log: conf.Log, images: conf.Images,
 		sandboxes: map[cube.SandboxID]*sandbox{}, byLife: map[string]*sandbox{}, claimed: map[cube.SandboxID]struct{}{},
@@ -89,7 +94,7 @@ func Open(ctx context.Context, conf Config) (*Engine, error) {
 		return nil, err
 	}
 	defer func() {
-		if e.keeper == nil {
+		if e.keepers == nil {
 			e.only.Close()
 		}
 	}()
@@ -101,22 +106,23 @@ func Open(ctx context.Context, conf Config) (*Engine, error) {
 	if e.agent, err = e.images.PutRootfs(ctx, filepath.Join(conf.BinDir, "cube-guest.erofs")); err != nil {
 		return nil, fmt.Errorf("guest agent: %w; build it with make", err)
 	}
-	if e.keeper, err = openKeeper(ctx, conf, e.died); err != nil {
+	if e.keepers, err = openKeepers(ctx, conf, e.died); err != nil {
 		return nil, err
 	}
-	e.net = network.NewClient(e.keeper.info.Network)
 	e.pools.init(e)
 	if err := e.takeUp(ctx); err != nil {
 		e.Close()
 		return nil, err
 	}
 	e.wg.Go(e.pools.run)
-	e.wg.Go(e.watchKeeper)
+	for _, k := range e.keepers.list() {
+		e.tend(k)
+	}
 	return e, nil
 }
 
 // Version names what makes images here, and what can restore them.
-func (e *Engine) Version() string { return e.keeper.info.Engine }
+func (e *Engine) Version() string { return e.keepers.current.version() }
 
 // Agent is the digest of the guest agent's file system that new templates get.
 func (e *Engine) Agent() string { return e.agent }
@@ -143,7 +149,7 @@ func (e *Engine) halt() {
 }
 
 func (e *Engine) release() error {
-	err := errors.Join(e.net.Close(), e.keeper.close())
+	err := e.keepers.close()
 	e.events.close()
 	e.only.Close()
 	return err
@@ -188,12 +194,12 @@ func lockRunDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// Shutdown ends every sandbox, the network process and the keeper, and closes the
-// engine.
+// Shutdown ends every sandbox, the network processes and the keepers, and closes
+// the engine.
 func (e *Engine) Shutdown(ctx context.Context) error {
 	e.halt()
 	e.pools.drain()
-	err := e.keeper.call(ctx, keeperapi.MethodShutdown, nil, nil, nil)
+	err := e.keepers.shutdown(ctx)
 	return errors.Join(err, e.release())
 }
 
@@ -201,12 +207,6 @@ func randomHex(bytes int) string {
 	b := make([]byte, bytes)
 	rand.Read(b)
 	return hex.EncodeToString(b)
-}
-
-// installedSentry is where a version of cube-sentry lives: images need it for as
-// long as they exist, and nobody, whom a sentry runs as, must be able to read it.
-func installedSentry(stateDir, version string) string {
-	return filepath.Join(stateDir, "engines", version, "cube-sentry")
 }
 
 // mkdirOpen makes a directory that everybody may pass through. One that is there

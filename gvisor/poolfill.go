@@ -115,11 +115,11 @@ func (p *pools) fillOne() bool {
 }
 
 // connect makes the connections that whoever claims the member will use.
-func (m *member) connect(ctx context.Context, e *Engine) (err error) {
-	if m.control, err = e.control(m.life)(ctx, agentapi.ControlPort); err != nil {
+func (m *member) connect(ctx context.Context) (err error) {
+	if m.control, err = m.life.control()(ctx, agentapi.ControlPort); err != nil {
 		return err
 	}
-	m.envd, err = e.net.Dial(ctx, api.Dial{Life: m.life, Port: agentapi.EnvdPort, Via: api.ViaDirect})
+	m.envd, err = m.life.dial(ctx, agentapi.EnvdPort, api.ViaDirect)
 	return err
 }
 
@@ -143,16 +143,16 @@ const nobodyID cube.SandboxID = "00000000000000000000000000000000"
 
 // warm runs a program in a restored life once, so that the first one of its owner
 // finds the way paved: a restored process faults in every page that it touches.
-func (e *Engine) warm(ctx context.Context, life, token string) {
+func (e *Engine) warm(ctx context.Context, l life, token string) {
 	ctx, cancel := context.WithTimeout(ctx, agentTime)
 	defer cancel()
 	c := agentclient.New(func(ctx context.Context, port uint16) (net.Conn, error) {
-		return e.net.Dial(ctx, api.Dial{Life: life, Port: port, Via: api.ViaDirect})
+		return l.dial(ctx, port, api.ViaDirect)
 	}, token)
 	defer c.Close()
 	// A root file system may lack the program; then it is not warmed.
 	if _, err := c.Run(ctx, "/bin/true", nil, agentclient.RunOptions{User: "root"}); err != nil {
-		e.log.Debug("a pool's member is not warmed", "life", life, "error", err)
+		e.log.Debug("a pool's member is not warmed", "life", l.id, "error", err)
 	}
 }
 
@@ -164,53 +164,53 @@ func (p *pools) make(ctx context.Context, j *job) error {
 			return err
 		}
 		defer done()
-		life, err := p.e.bootLife(ctx, j.shape, labels)
+		l, err := p.e.bootLife(ctx, p.e.keepers.current, j.shape, labels)
 		if err != nil {
 			return err
 		}
-		p.add(func() { p.ready[j.shape] = append(p.ready[j.shape], life) }, life)
+		p.add(func() { p.ready[j.shape] = append(p.ready[j.shape], l) }, l)
 		return nil
 	}
-	f, err := p.e.openImage(j.image)
+	src, err := p.e.openImage(ctx, j.image)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	done, err := p.e.admission.try(p.e, cost(f.Image.PagesBytes))
+	defer src.close()
+	done, err := p.e.admission.try(p.e, cost(src.image.PagesBytes))
 	if err != nil {
 		return err
 	}
 	defer done()
-	life, err := p.e.bootLife(ctx, shapeOf(f.Image), labels)
+	l, err := p.e.bootLife(ctx, src.k, shapeOf(src.image), labels)
 	if err != nil {
 		return err
 	}
-	nobody := identify(nobodyID, 1, cube.Identity{AccessToken: randomHex(16)}, f.Image.Limits)
-	m := member{life: life, image: f.Image}
+	nobody := identify(nobodyID, 1, cube.Identity{AccessToken: randomHex(16)}, src.image.Limits)
+	m := member{life: l, image: src.image}
 	// One at a time and of low weight: it must not hold the turn of anybody.
-	err = p.e.loadLife(ctx, life, f.Image, f.Files, nobody)
+	err = p.e.loadLife(ctx, l, src.image, src.files, nobody)
 	if err == nil {
-		p.e.warm(ctx, life, nobody.AccessToken)
+		p.e.warm(ctx, l, nobody.AccessToken)
 		err = p.e.setClock(ctx)
 	}
 	if err == nil {
-		err = m.connect(ctx, p.e)
+		err = m.connect(ctx)
 	}
 	if err == nil {
 		m.frozen = time.Now()
-		err = p.e.freeze(ctx, life)
+		err = l.freeze(ctx)
 	}
 	if err != nil {
 		m.disconnect()
-		p.e.endLife(life, cube.DeathKilled)
+		p.e.endLife(l, cube.DeathKilled)
 		return err
 	}
-	p.add(func() { p.restored[j.image] = append(p.restored[j.image], m) }, life)
+	p.add(func() { p.restored[j.image] = append(p.restored[j.image], m) }, l)
 	return nil
 }
 
 // add enters a new member, unless the pools are being emptied.
-func (p *pools) add(enter func(), life string) {
+func (p *pools) add(enter func(), l life) {
 	p.mu.Lock()
 	drained := p.drained
 	if !drained {
@@ -219,14 +219,14 @@ func (p *pools) add(enter func(), life string) {
 	}
 	p.mu.Unlock()
 	if drained {
-		p.e.endLife(life, cube.DeathKilled)
+		p.e.endLife(l, cube.DeathKilled)
 	}
 }
 
 // trim ends members that are not wanted any more.
 func (p *pools) trim() {
 	p.mu.Lock()
-	var end []string
+	var end []life
 	for id, ms := range p.restored {
 		for len(ms) > p.want.Restored[id] {
 			end = append(end, ms[len(ms)-1].leave())
@@ -248,7 +248,7 @@ func (p *pools) trim() {
 	p.mu.Unlock()
 }
 
-func (p *pools) endAll(lives []string) {
+func (p *pools) endAll(lives []life) {
 	var errs []error
 	for _, l := range lives {
 		errs = append(errs, p.e.endLife(l, cube.DeathKilled))

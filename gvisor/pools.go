@@ -24,8 +24,8 @@ type pools struct {
 
 	mu       sync.Mutex // guards the following
 	want     cube.Pools
-	shapes   map[shape]struct{} // those that have been asked for
-	ready    map[shape][]string
+	shapes   map[shape]struct{} // those of our version that have been asked for
+	ready    map[shape][]life
 	restored map[cube.ImageID][]member
 	err      error         // why the last filling failed
 	changed  chan struct{} // closed and replaced when something has changed
@@ -35,7 +35,7 @@ type pools struct {
 
 // member is a restored, frozen life.
 type member struct {
-	life  string
+	life  life
 	image cube.Image
 	// control and envd are connections to the agent's two ports that were made
 	// before it was frozen.
@@ -45,12 +45,12 @@ type member struct {
 
 // dial gives the connection that is there, or a new one where cube-network was
 // restarted meanwhile.
-func (m member) dial(e *Engine) agentclient.Dialer {
+func (m member) dial() agentclient.Dialer {
 	return func(ctx context.Context, port uint16) (net.Conn, error) {
 		if connected(m.control) {
 			return m.control, nil
 		}
-		return e.control(m.life)(ctx, port)
+		return m.life.control()(ctx, port)
 	}
 }
 
@@ -79,7 +79,7 @@ func (m member) disconnect() {
 }
 
 // leave takes a member's life, which is to be ended.
-func (m member) leave() string {
+func (m member) leave() life {
 	m.disconnect()
 	return m.life
 }
@@ -88,7 +88,7 @@ func (p *pools) init(e *Engine) {
 	p.e = e
 	p.wake = make(chan struct{}, 1)
 	p.shapes = map[shape]struct{}{}
-	p.ready = map[shape][]string{}
+	p.ready = map[shape][]life{}
 	p.restored = map[cube.ImageID][]member{}
 	p.changed = make(chan struct{})
 }
@@ -109,7 +109,7 @@ func (e *Engine) SetPools(_ context.Context, want cube.Pools) error {
 		if n < 0 {
 			return fmt.Errorf("pool of %s: %d members: %w", id, n, cube.ErrInvalid)
 		}
-		p.shapes[shapeOf(im)] = struct{}{}
+		p.use(shapeOf(im))
 	}
 	want.Restored = maps.Clone(want.Restored) // the caller's own may change
 	p.want, p.err = want, nil
@@ -165,16 +165,15 @@ func (p *pools) claim(id cube.ImageID) (member, bool) {
 }
 
 // booted takes a booted sentry out, and remembers that its shape is in use.
-func (p *pools) booted(sh shape) (string, bool) {
+func (p *pools) booted(sh shape) (life, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, known := p.shapes[sh]; !known {
-		p.shapes[sh] = struct{}{}
+	if p.use(sh) {
 		p.signal()
 	}
 	ls := p.ready[sh]
 	if len(ls) == 0 {
-		return "", false
+		return life{}, false
 	}
 	p.ready[sh] = ls[1:]
 	p.used = time.Now()
@@ -182,10 +181,20 @@ func (p *pools) booted(sh shape) (string, bool) {
 	return ls[0], true
 }
 
+// use remembers a shape, and reports whether it is new. Of other versions none is
+// kept ready: their keepers are to end when their sandboxes have. Called with mu held.
+func (p *pools) use(sh shape) bool {
+	if _, known := p.shapes[sh]; known || sh.engine != p.e.Version() {
+		return false
+	}
+	p.shapes[sh] = struct{}{}
+	return true
+}
+
 // giveUp ends members until bytes are free, and reports whether that is so.
 func (p *pools) giveUp(bytes int64) bool {
 	p.mu.Lock()
-	var end []string
+	var end []life
 	for id, ms := range p.restored {
 		for len(ms) > 0 && bytes > 0 {
 			end, bytes = append(end, ms[0].leave()), bytes-cost(ms[0].image.PagesBytes)
@@ -206,30 +215,30 @@ func (p *pools) giveUp(bytes int64) bool {
 }
 
 // lost drops a member that has died.
-func (p *pools) lost(life string) {
+func (p *pools) lost(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	found := false
-	for id, ms := range p.restored {
+	var found life
+	for im, ms := range p.restored {
 		for i, m := range ms {
-			if m.life == life {
+			if m.life.id == id {
 				m.disconnect()
-				p.restored[id] = append(ms[:i:i], ms[i+1:]...)
-				found = true
+				p.restored[im] = append(ms[:i:i], ms[i+1:]...)
+				found = m.life
 			}
 		}
 	}
 	for sh, ls := range p.ready {
 		for i, l := range ls {
-			if l == life {
+			if l.id == id {
 				p.ready[sh] = append(ls[:i:i], ls[i+1:]...)
-				found = true
+				found = l
 			}
 		}
 	}
-	if found {
+	if found.id != "" {
 		p.signal()
-		p.e.bury(life) // the keeper still has its record
+		p.e.bury(found) // the keeper still has its record
 	}
 }
 
@@ -250,11 +259,11 @@ func (p *pools) taken() int64 {
 }
 
 // drain empties the pools for good and returns their members.
-func (p *pools) drain() []string {
+func (p *pools) drain() []life {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.drained = true
-	var all []string
+	var all []life
 	for _, ms := range p.restored {
 		for _, m := range ms {
 			all = append(all, m.leave())
@@ -263,6 +272,6 @@ func (p *pools) drain() []string {
 	for _, ls := range p.ready {
 		all = append(all, ls...)
 	}
-	p.restored, p.ready = map[cube.ImageID][]member{}, map[shape][]string{}
+	p.restored, p.ready = map[cube.ImageID][]member{}, map[shape][]life{}
 	return all
 }

@@ -36,7 +36,7 @@ func (e *Engine) revive(ctx context.Context, id cube.SandboxID) {
 
 func (e *Engine) reviveLocked(ctx context.Context, s *sandbox) error {
 	old, info, identity := s.current()
-	u, err := e.lifeUsage(ctx, old)
+	u, err := old.usage(ctx)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (e *Engine) reviveLocked(ctx context.Context, s *sandbox) error {
 		e.unfreeze(s, old)
 		return fmt.Errorf("save its state: %w", err)
 	}
-	defer closeAll(src.files)
+	defer src.close()
 	l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: s.id, Generation: info.Generation + 1, Image: info.Image, Identity: identity}
 	return e.replace(ctx, s, old, src, l)
 }
@@ -71,5 +71,5 @@ func (e *Engine) unnamed(ctx context.Context, s *sandbox) (source, error) {
 	}
 	im := e.describe(s, cube.KindSnapshot)
 	im.PagesBytes = pages
-	return source{im, files}, nil
+	return e.sourceOf(ctx, im, files)
 }

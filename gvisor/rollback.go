@@ -22,19 +22,19 @@ func (e *Engine) Rollback(ctx context.Context, id cube.SandboxID, im cube.ImageI
 		return cube.Sandbox{}, err
 	}
 	defer s.unlock()
-	f, err := e.openImage(im)
+	src, err := e.openImage(ctx, im)
 	if err != nil {
 		return cube.Sandbox{}, fmt.Errorf("rollback %s: %w", id, err)
 	}
-	defer f.Close()
-	done, err := e.admission.reserve(e, cost(f.Image.PagesBytes))
+	defer src.close()
+	done, err := e.admission.reserve(e, cost(src.image.PagesBytes))
 	if err != nil {
 		return cube.Sandbox{}, fmt.Errorf("rollback %s: %w", id, err)
 	}
 	defer done()
 	old, info, identity := s.current()
 	l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: id, Generation: info.Generation + 1, Image: im, Identity: identity}
-	if err := e.replace(ctx, s, old, source{f.Image, f.Files}, l); err != nil {
+	if err := e.replace(ctx, s, old, src, l); err != nil {
 		return cube.Sandbox{}, fmt.Errorf("rollback %s to %s: %w", id, im, e.orDead(s, err))
 	}
 	return s.view(), nil
@@ -43,8 +43,8 @@ func (e *Engine) Rollback(ctx context.Context, id cube.SandboxID, im cube.ImageI
 // replace puts a restored life in the place of the old one. The second sentry is
 // made ready while the first runs; from freeze to switch nobody runs, so there
 // are never two. After a failure the old life runs on.
-func (e *Engine) replace(ctx context.Context, s *sandbox, old string, src source, l keeperapi.Labels) error {
-	life, err := e.bootedLife(ctx, shapeOf(src.image), l)
+func (e *Engine) replace(ctx context.Context, s *sandbox, old life, src source, labels keeperapi.Labels) error {
+	l, err := e.bootedLife(ctx, src, labels)
 	if err != nil {
 		e.unfreeze(s, old)
 		return err
@@ -52,36 +52,38 @@ func (e *Engine) replace(ctx context.Context, s *sandbox, old string, src source
 	// The turn to restore is waited for while the old life still runs.
 	turn, err := e.takeTurn(ctx)
 	if err != nil {
-		e.bury(life)
+		e.bury(l)
 		e.unfreeze(s, old)
 		return err
 	}
 	defer turn()
 	if err := e.stop(ctx, s, old); err != nil {
-		e.bury(life)
+		e.bury(l)
 		return err
 	}
-	v, err := e.restoreAs(ctx, life, src, l)
+	v, err := e.restoreAs(ctx, l, src, labels)
 	if err != nil {
-		e.giveWay(s, life, old)
+		e.giveWay(s, l, old)
 		return err
 	}
 	// The point of no return: requests go to the new life.
-	e.switchLife(s, v, cost(src.image.PagesBytes))
+	e.switchLife(s, l.k, v, cost(src.image.PagesBytes))
+	e.passed(fpRollbackSwitched)
 	e.bury(old)
+	e.passed(fpRollbackBuried)
 	return nil
 }
 
 // giveWay ends the new life and then lets the old one run on. Where the new one
 // cannot be ended now, the old one waits: two must never run.
-func (e *Engine) giveWay(s *sandbox, life, old string) {
-	if e.endLife(life, cube.DeathKilled) == nil {
+func (e *Engine) giveWay(s *sandbox, l, old life) {
+	if e.endLife(l, cube.DeathKilled) == nil {
 		e.unfreeze(s, old)
 		return
 	}
 	s.setState(cube.StateFrozen)
 	e.background(func() {
-		for e.endLife(life, cube.DeathKilled) != nil {
+		for e.endLife(l, cube.DeathKilled) != nil {
 			select {
 			case <-time.After(time.Second):
 			case <-e.ctx.Done():
@@ -92,44 +94,54 @@ func (e *Engine) giveWay(s *sandbox, life, old string) {
 	})
 }
 
-func (e *Engine) restoreAs(ctx context.Context, life string, src source, l keeperapi.Labels) (keeperapi.Life, error) {
+func (e *Engine) restoreAs(ctx context.Context, l life, src source, labels keeperapi.Labels) (keeperapi.Life, error) {
+	if err := fpRollbackFrozen.Hit(); err != nil {
+		return keeperapi.Life{}, err
+	}
 	files, err := src.reopen()
 	if err != nil {
 		return keeperapi.Life{}, err
 	}
 	defer closeAll(files)
-	who := identify(l.Sandbox, l.Generation, l.Identity, src.image.Limits)
-	if err := e.loadLife(ctx, life, src.image, files, who); err != nil {
+	who := identify(labels.Sandbox, labels.Generation, labels.Identity, src.image.Limits)
+	if err := e.loadLife(ctx, l, src.image, files, who); err != nil {
 		return keeperapi.Life{}, err
 	}
-	return e.makeCurrent(ctx, life, l)
+	if err := fpRollbackRestored.Hit(); err != nil {
+		return keeperapi.Life{}, err
+	}
+	v, err := l.makeCurrent(ctx, labels)
+	if err == nil {
+		err = fpRollbackLabelled.Hit()
+	}
+	return v, err
 }
 
 // stop freezes a life and closes its egress: what it had under way must not go
 // out after the new life has begun.
-func (e *Engine) stop(ctx context.Context, s *sandbox, life string) error {
-	err := e.freeze(ctx, life)
+func (e *Engine) stop(ctx context.Context, s *sandbox, l life) error {
+	err := l.freeze(ctx)
 	if err == nil {
 		s.setState(cube.StateFrozen)
 		// A life without a NIC has no egress.
-		if err = e.net.FreezeEgress(ctx, life, true); errors.Is(err, cube.ErrNotFound) {
+		if err = l.k.net.FreezeEgress(ctx, l.id, true); errors.Is(err, cube.ErrNotFound) {
 			err = nil
 		}
 	}
 	if err != nil {
-		e.unfreeze(s, life) // it may be frozen although the answer was lost
+		e.unfreeze(s, l) // it may be frozen although the answer was lost
 	}
 	return err
 }
 
 // switchLife makes another life the sandbox's current one.
-func (e *Engine) switchLife(s *sandbox, v keeperapi.Life, cost int64) {
+func (e *Engine) switchLife(s *sandbox, k *keeper, v keeperapi.Life, cost int64) {
 	s.unfollow()
 	old, _, _ := s.current()
 	e.mu.Lock()
-	delete(e.byLife, old)
+	delete(e.byLife, old.id)
 	e.mu.Unlock()
-	s.adopt(v)
+	s.adopt(k, v)
 	s.mu.Lock()
 	s.cost = cost
 	s.mu.Unlock()

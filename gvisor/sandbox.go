@@ -20,7 +20,7 @@ type sandbox struct {
 
 	mu       sync.Mutex // guards the following
 	info     cube.Sandbox
-	life     string // the current one
+	life     life // the current one
 	rootfs   string
 	agent    string
 	engine   string // the version of its sentry, which its images need
@@ -32,18 +32,18 @@ type sandbox struct {
 	stop     context.CancelFunc // ends following the agent's events
 }
 
-func newSandbox(l keeperapi.Life) *sandbox {
+func newSandbox(k *keeper, l keeperapi.Life) *sandbox {
 	s := &sandbox{id: l.Labels.Sandbox, verb: make(chan struct{}, 1)}
-	s.adopt(l)
+	s.adopt(k, l)
 	return s
 }
 
 // adopt makes l the current life.
-func (s *sandbox) adopt(l keeperapi.Life) {
+func (s *sandbox) adopt(k *keeper, l keeperapi.Life) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropSpare()
-	s.life, s.rootfs, s.agent, s.engine, s.identity = l.Life, l.Rootfs, l.Agent, l.Engine, l.Labels.Identity
+	s.life, s.rootfs, s.agent, s.engine, s.identity = life{l.Life, k}, l.Rootfs, l.Agent, l.Engine, l.Labels.Identity
 	s.info = cube.Sandbox{
 		ID: l.Labels.Sandbox, Generation: l.Labels.Generation, State: cube.StateRunning,
 		Image: l.Labels.Image, Limits: l.Limits, StartedAt: l.Started, Death: l.Death,
@@ -77,7 +77,7 @@ func (s *sandbox) setState(st cube.State) {
 }
 
 // current returns the life and what it was made of.
-func (s *sandbox) current() (life string, info cube.Sandbox, identity cube.Identity) {
+func (s *sandbox) current() (l life, info cube.Sandbox, identity cube.Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.life, s.info, s.identity
@@ -138,11 +138,11 @@ func (e *Engine) enter(s *sandbox) {
 // assign says whose the current life of a sandbox is, and tells of its death if
 // that came first.
 func (e *Engine) assign(s *sandbox) {
-	life, _, _ := s.current()
+	l, _, _ := s.current()
 	e.mu.Lock()
-	e.byLife[life] = s
-	dead, ended := e.dead[life]
-	delete(e.dead, life)
+	e.byLife[l.id] = s
+	dead, ended := e.dead[l.id]
+	delete(e.dead, l.id)
 	e.mu.Unlock()
 	if ended {
 		e.died(dead)
@@ -183,7 +183,7 @@ func (e *Engine) remove(s *sandbox) {
 		s.stop()
 	}
 	delete(e.sandboxes, s.id)
-	delete(e.byLife, s.life)
+	delete(e.byLife, s.life.id)
 }
 
 // Sandbox implements cube.Engine.
@@ -217,11 +217,11 @@ func (e *Engine) Usage(ctx context.Context, id cube.SandboxID) (cube.Usage, erro
 	if err != nil {
 		return cube.Usage{}, err
 	}
-	life, info, _ := s.current()
+	l, info, _ := s.current()
 	if info.State == cube.StateDead {
 		return cube.Usage{}, deadError(info)
 	}
-	u, err := e.lifeUsage(ctx, life)
+	u, err := l.usage(ctx)
 	if err != nil {
 		return cube.Usage{}, fmt.Errorf("usage of %s: %w", id, err)
 	}

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"cubesandbox/guest/agentclient"
 	"cubesandbox/gvisor/keeperapi"
 	"cubesandbox/image"
+	"cubesandbox/internal/failpoint"
 	"cubesandbox/internal/timing"
 )
 
@@ -34,8 +36,8 @@ func (e *Engine) Save(ctx context.Context, id cube.SandboxID, im cube.ImageID) (
 		// Every sandbox made from it would start with a connection of ours.
 		s.unfollow()
 		defer e.follow(s)
-		life, _, _ := s.current()
-		if err := agentclient.Quiesce(ctx, e.control(life)); err != nil {
+		l, _, _ := s.current()
+		if err := agentclient.Quiesce(ctx, l.control()); err != nil {
 			return cube.Image{}, fmt.Errorf("save %s: %w", id, err)
 		}
 	}
@@ -61,40 +63,55 @@ func (e *Engine) Pause(ctx context.Context, id cube.SandboxID, im cube.ImageID, 
 		return cube.Image{}, err
 	}
 	defer s.unlock()
-	life, info, identity := s.current()
-	l := keeperapi.Labels{Sandbox: id, Generation: info.Generation, Image: info.Image, Identity: identity}
-	out, err := e.pauseLife(ctx, s, life, im, l)
+	l, info, identity := s.current()
+	labels := keeperapi.Labels{Sandbox: id, Generation: info.Generation, Image: info.Image, Identity: identity}
+	out, err := e.pauseLife(ctx, s, l, im, labels)
 	if err != nil {
-		if _, lerr := e.makeCurrent(context.WithoutCancel(ctx), life, l); lerr != nil {
+		if _, lerr := l.makeCurrent(context.WithoutCancel(ctx), labels); lerr != nil {
 			e.log.Error("the label of a pause that failed stays", "sandbox", id, "error", lerr)
 		}
-		e.unfreeze(s, life)
+		e.unfreeze(s, l)
 		return cube.Image{}, fmt.Errorf("pause %s: %w", id, e.orDead(s, err))
 	}
-	// Published: from here on the image is the sandbox, and a life that should be
-	// left of it is ended by whoever finds it.
+	// Published and durable: from here on the image is the sandbox, and a life that
+	// should be left of it is ended by whoever finds it.
 	e.remove(s)
-	e.bury(life)
+	e.bury(l)
+	e.passed(fpPauseEnded)
 	return out, nil
 }
 
 // pauseLife freezes a life and saves it. That the image will be the sandbox is on
 // record before it is published.
-func (e *Engine) pauseLife(ctx context.Context, s *sandbox, life string, im cube.ImageID, l keeperapi.Labels) (cube.Image, error) {
-	if err := e.freeze(ctx, life); err != nil {
+func (e *Engine) pauseLife(ctx context.Context, s *sandbox, l life, im cube.ImageID, labels keeperapi.Labels) (cube.Image, error) {
+	if err := l.freeze(ctx); err != nil {
 		return cube.Image{}, fmt.Errorf("freeze: %w", err)
 	}
 	s.setState(cube.StateFrozen)
-	l.Pausing = im
-	if _, err := e.makeCurrent(ctx, life, l); err != nil {
+	if err := fpPauseFrozen.Hit(); err != nil {
 		return cube.Image{}, err
 	}
-	return e.writeImage(ctx, s, im, cube.KindPause)
+	labels.Pausing = im
+	if _, err := l.makeCurrent(ctx, labels); err != nil {
+		return cube.Image{}, err
+	}
+	if err := fpPauseLabelled.Hit(); err != nil {
+		return cube.Image{}, err
+	}
+	w, err := e.saveTo(ctx, s, im)
+	if err != nil {
+		return cube.Image{}, err
+	}
+	if err := fpPauseSaved.Hit(); err != nil {
+		w.Abort()
+		return cube.Image{}, err
+	}
+	return e.publish(ctx, s, w, e.describe(s, cube.KindPause), fpPausePublished)
 }
 
 // bury ends a life that must not be, in the background and again until it is so.
-func (e *Engine) bury(life string) {
-	if e.endLife(life, cube.DeathKilled) == nil {
+func (e *Engine) bury(l life) {
+	if e.endLife(l, cube.DeathKilled) == nil {
 		return
 	}
 	e.background(func() {
@@ -104,7 +121,7 @@ func (e *Engine) bury(life string) {
 			case <-e.ctx.Done():
 				return // the next engine finds it
 			}
-			if e.endLife(life, cube.DeathKilled) == nil {
+			if e.endLife(l, cube.DeathKilled) == nil {
 				return
 			}
 		}
@@ -114,12 +131,12 @@ func (e *Engine) bury(life string) {
 // unfreeze lets a life run on after a verb has failed, with its egress, whatever
 // became of the verb's context. Where the keeper cannot be reached now, the
 // sandbox stays frozen until it can (see resync).
-func (e *Engine) unfreeze(s *sandbox, life string) {
+func (e *Engine) unfreeze(s *sandbox, l life) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := e.resumeLife(ctx, life); err != nil {
+	if err := e.resumeLife(ctx, l); err != nil {
 		s.setState(cube.StateFrozen)
-		e.log.Error("a sandbox does not run on", "sandbox", s.id, "life", life, "error", err)
+		e.log.Error("a sandbox does not run on", "sandbox", s.id, "life", l.id, "error", err)
 		return
 	}
 	s.setState(cube.StateRunning)
@@ -127,37 +144,40 @@ func (e *Engine) unfreeze(s *sandbox, life string) {
 
 // writeImage saves the current life to a new image and publishes it.
 func (e *Engine) writeImage(ctx context.Context, s *sandbox, id cube.ImageID, kind cube.ImageKind) (cube.Image, error) {
-	defer timing.Phase(ctx, "save")()
 	w, err := e.saveTo(ctx, s, id)
 	if err != nil {
 		return cube.Image{}, err
 	}
+	if err := fpSaveSaved.Hit(); err != nil {
+		w.Abort()
+		return cube.Image{}, err
+	}
+	return e.publish(ctx, s, w, e.describe(s, kind), fpSavePublished)
+}
+
+// publish makes an image exist: that of a pause durably, for the life is ended then;
+// others become so by the image store.
+func (e *Engine) publish(ctx context.Context, s *sandbox, w *image.Writer, im cube.Image, published *failpoint.Point) (cube.Image, error) {
+	defer timing.Phase(ctx, "publish")()
 	if err := ctx.Err(); err != nil {
 		w.Abort()
 		return cube.Image{}, err
 	}
-	return publish(w, e.describe(s, kind), kind == cube.KindPause)
-}
-
-// publish fits both forms of the image store while it changes.
-func publish(w any, im cube.Image, durable bool) (cube.Image, error) {
-	switch w := w.(type) {
-	case interface {
-		Publish(cube.Image, bool) (cube.Image, error)
-	}:
-		return w.Publish(im, durable)
-	case interface {
-		Publish(cube.Image) (cube.Image, error)
-	}:
-		return w.Publish(im)
+	out, err := w.Publish(im, im.Kind == cube.KindPause)
+	if err != nil {
+		return cube.Image{}, err
 	}
-	panic("image store")
+	if err := published.Hit(); err != nil {
+		return cube.Image{}, errors.Join(err, e.images.Delete(out.ID))
+	}
+	return out, nil
 }
 
 // saveTo writes the current life's state, unpublished.
 func (e *Engine) saveTo(ctx context.Context, s *sandbox, id cube.ImageID) (*image.Writer, error) {
-	life, _, _ := s.current()
-	u, err := e.lifeUsage(ctx, life)
+	defer timing.Phase(ctx, "save")()
+	l, _, _ := s.current()
+	u, err := l.usage(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +185,7 @@ func (e *Engine) saveTo(ctx context.Context, s *sandbox, id cube.ImageID) (*imag
 	if err != nil {
 		return nil, err
 	}
-	if err := e.keeper.call(ctx, keeperapi.MethodSave, keeperapi.Ref{Life: life}, w.Files, nil); err != nil {
+	if err := l.call(ctx, keeperapi.MethodSave, w.Files, nil); err != nil {
 		w.Abort()
 		return nil, err
 	}
@@ -177,7 +197,7 @@ func (e *Engine) describe(s *sandbox, kind cube.ImageKind) cube.Image {
 	defer s.mu.Unlock()
 	im := cube.Image{
 		Kind: kind, Source: s.id, Generation: s.info.Generation, Created: time.Now().UTC(), Limits: s.info.Limits,
-		Engine: s.engine, Rootfs: s.rootfs, Agent: s.agent,
+		Engine: s.engine, Rootfs: s.rootfs, Agent: s.agent, CPU: s.life.k.info.CPU,
 	}
 	if kind == cube.KindTemplate {
 		im.Source, im.Generation = "", 0

@@ -8,71 +8,116 @@ import (
 	"cubesandbox/gvisor/keeperapi"
 )
 
+// found is a life that ran when the engine was opened.
+type found struct {
+	life
+	keeperapi.Life
+}
+
 // takeUp enters what runs already, ends what another engine had begun, and lets
 // run what one had frozen. What fails for one sandbox is logged and keeps none of
 // the others.
 func (e *Engine) takeUp(ctx context.Context) error {
-	lives, err := e.keeper.lives(ctx)
-	if err != nil {
-		return err
+	var all []found
+	for _, k := range e.keepers.list() {
+		lives, err := k.lives(ctx)
+		if err != nil {
+			return err
+		}
+		for _, l := range lives {
+			all = append(all, found{life{l.Life, k}, l})
+		}
 	}
-	current := map[cube.SandboxID]keeperapi.Life{}
-	var end []string
-	for _, l := range lives {
+	current, end := e.sort(ctx, all)
+	// Those first: none may run beside the life that is to go on.
+	failed := map[cube.SandboxID]bool{}
+	for _, l := range end {
+		if e.endLife(l.life, cube.DeathKilled) != nil {
+			failed[l.Labels.Sandbox] = true
+		}
+	}
+	for id, l := range current {
+		e.goOn(ctx, l, failed[id])
+	}
+	return nil
+}
+
+// sort finds the current life of each sandbox, and those that are to be ended. Two
+// lives of one sandbox may be with different keepers: it was rolled back to an image
+// of another version.
+func (e *Engine) sort(ctx context.Context, all []found) (current map[cube.SandboxID]found, end []found) {
+	current = map[cube.SandboxID]found{}
+	for _, l := range all {
 		id := l.Labels.Sandbox
 		old, twice := current[id]
 		switch {
-		case l.Labels.Role != keeperapi.RoleCurrent, e.paused(l):
-			end = append(end, l.Life)
+		case l.Labels.Role != keeperapi.RoleCurrent, e.paused(ctx, l.Life):
+			end = append(end, l)
 		case twice && old.Labels.Generation > l.Labels.Generation:
-			end = append(end, l.Life)
+			end = append(end, l)
 		case twice:
-			end = append(end, old.Life)
+			end = append(end, old)
 			current[id] = l
 		default:
 			current[id] = l
 		}
 	}
-	// Those first: none may run beside the life that is to go on.
-	failed := map[cube.SandboxID]bool{}
-	for _, l := range lives {
-		for _, id := range end {
-			if l.Life == id && e.endLife(id, cube.DeathKilled) != nil {
-				failed[l.Labels.Sandbox] = true
-			}
+	return current, end
+}
+
+// goOn enters a life as that of its sandbox. Where another one of it could not be
+// ended it stays frozen if it is.
+func (e *Engine) goOn(ctx context.Context, l found, stay bool) {
+	s := newSandbox(l.k, l.Life)
+	s.cost = cost(l.Limits.MemoryMiB << 20 / 4) // until it is measured: a quarter of what it may have
+	e.enter(s)
+	if l.State == keeperapi.StatePaused && !stay && !l.Detached {
+		if err := e.resumeLife(ctx, l.life); err != nil {
+			e.log.Error("a sandbox that was frozen does not run on", "sandbox", s.id, "error", err)
+			s.setState(cube.StateFrozen)
 		}
 	}
-	for id, l := range current {
-		s := newSandbox(l)
-		s.cost = cost(l.Limits.MemoryMiB << 20 / 4) // until it is measured: a quarter of what it may have
-		e.enter(s)
-		if l.State == keeperapi.StatePaused && !failed[id] && !l.Detached {
-			if err := e.resumeLife(ctx, l.Life); err != nil {
-				e.log.Error("a sandbox that was frozen does not run on", "sandbox", id, "error", err)
-				s.setState(cube.StateFrozen)
-			}
-		}
-		if l.State != keeperapi.StateDead && !l.Detached {
-			e.follow(s)
-		}
+	if l.State != keeperapi.StateDead && !l.Detached {
+		e.follow(s)
 	}
-	return nil
 }
 
 // paused reports whether the life is that of a sandbox whose pause was published:
-// the image is the sandbox since then.
-func (e *Engine) paused(l keeperapi.Life) bool {
-	if l.Labels.Pausing == "" {
+// the image is the sandbox since then. A life that still is there is ended for a
+// whole and durable image only; for another the image goes, and the life goes on.
+func (e *Engine) paused(ctx context.Context, l keeperapi.Life) bool {
+	id := l.Labels.Pausing
+	if id == "" {
 		return false
 	}
-	_, err := e.images.Image(l.Labels.Pausing)
-	return err == nil
+	im, err := e.images.Image(id)
+	if errors.Is(err, cube.ErrNotFound) {
+		return false
+	}
+	if l.State == keeperapi.StateDead {
+		return true // there is nothing else
+	}
+	if err == nil {
+		err = e.images.Verify(ctx, id)
+	}
+	if err == nil && !im.Durable {
+		err = e.images.Sync(ctx, id)
+	}
+	if err == nil {
+		return true
+	}
+	e.log.Error("the image of a pause cannot be used; the sandbox runs on", "sandbox", l.Labels.Sandbox, "image", id, "error", err)
+	if err := e.images.Delete(id); err != nil {
+		// Then both are there. The service finds the sandbox running.
+		e.log.Error("that image stays", "image", id, "error", err)
+	}
+	return false
 }
 
 // resumeLife lets a frozen life run, with its egress, whatever state both are in.
-func (e *Engine) resumeLife(ctx context.Context, life string) error {
-	if err := e.net.FreezeEgress(ctx, life, false); err != nil && !errors.Is(err, cube.ErrNotFound) {
-		e.log.Warn("egress stays closed", "life", life, "error", err)
+func (e *Engine) resumeLife(ctx context.Context, l life) error {
+	if err := l.k.net.FreezeEgress(ctx, l.id, false); err != nil && !errors.Is(err, cube.ErrNotFound) {
+		e.log.Warn("egress stays closed", "life", l.id, "error", err)
 	}
-	return e.thaw(ctx, life)
+	return l.thaw(ctx)
 }

@@ -2,37 +2,72 @@ package gvisor
 
 import (
 	"context"
-	"maps"
+	"sync"
 	"time"
 
 	cube "cubesandbox"
 	"cubesandbox/gvisor/keeperapi"
 )
 
+// tend watches a keeper until the engine closes or, where it is of another version,
+// until it has had nothing to do for a while and is sent off.
+func (e *Engine) tend(k *keeper) {
+	e.background(func() {
+		ctx, stop := context.WithCancel(e.ctx)
+		var watch sync.WaitGroup
+		defer watch.Wait()
+		defer stop()
+		watch.Go(func() { e.watchKeeper(ctx, k) })
+		if k == e.keepers.current {
+			<-ctx.Done()
+			return
+		}
+		for e.keepers.idle(ctx, k, e.conf.Linger) {
+			gone, err := e.keepers.sendOff(ctx, k)
+			if err != nil {
+				e.log.Error("a keeper that nothing needs does not end", "engine", k.version(), "error", err)
+			}
+			if gone {
+				e.log.Info("a keeper that nothing needs has ended", "engine", k.version())
+				return
+			}
+		}
+	})
+}
+
+// holdKeeper returns the keeper of a version, which stays until it is released.
+func (e *Engine) holdKeeper(ctx context.Context, version string) (*keeper, error) {
+	k, added, err := e.keepers.hold(ctx, version)
+	if added {
+		e.tend(k)
+	}
+	return k, err
+}
+
 // watchKeeper sees to it that there is a keeper. When one has died, the sentries
 // run on; the next takes them up, and what has ended in between is told then.
-func (e *Engine) watchKeeper() {
+func (e *Engine) watchKeeper(ctx context.Context, k *keeper) {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
 		select {
 		case <-retry.C:
-		case <-e.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
-		rpc, err := e.keeper.connection(e.ctx)
+		rpc, err := k.connection(ctx)
 		if err != nil {
-			e.log.Error("no keeper", "error", err)
+			e.log.Error("no keeper", "engine", k.version(), "error", err)
 			retry.Reset(time.Second)
 			continue
 		}
-		if err := e.resync(e.ctx); err != nil && e.ctx.Err() == nil {
+		if err := e.resync(ctx, k); err != nil && ctx.Err() == nil {
 			e.log.Error("the keeper's lives cannot be listed", "error", err)
 		}
 		select {
 		case <-rpc.Done():
-			e.log.Warn("the connection to the keeper is lost")
-		case <-e.ctx.Done():
+			e.log.Warn("the connection to the keeper is lost", "engine", k.version())
+		case <-ctx.Done():
 			return
 		}
 		retry.Reset(0)
@@ -40,11 +75,9 @@ func (e *Engine) watchKeeper() {
 }
 
 // resync reports the deaths that were missed.
-func (e *Engine) resync(ctx context.Context) error {
-	e.mu.Lock()
-	before := maps.Clone(e.byLife) // what is made after the list was taken is not in it
-	e.mu.Unlock()
-	lives, err := e.keeper.lives(ctx)
+func (e *Engine) resync(ctx context.Context, k *keeper) error {
+	before := e.livesOf(k) // what is made after the list was taken is not in it
+	lives, err := k.lives(ctx)
 	if err != nil {
 		return err
 	}
@@ -54,39 +87,52 @@ func (e *Engine) resync(ctx context.Context) error {
 			e.died(l)
 		}
 		if l.State == keeperapi.StatePaused && l.Labels.Role == keeperapi.RoleCurrent && !l.Detached {
-			e.background(func() { e.thawIdle(l) })
+			e.background(func() { e.thawIdle(life{l.Life, k}, l.Labels.Sandbox) })
 		}
 		if l.Detached {
 			e.background(func() { e.revive(ctx, l.Labels.Sandbox) })
 		}
 	}
-	for life, s := range before {
-		e.lose(s, life)
+	for id, s := range before {
+		e.lose(s, id)
 	}
 	return nil
 }
 
+// livesOf are the current lives that a keeper has, with whose they are.
+func (e *Engine) livesOf(k *keeper) map[string]*sandbox {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := map[string]*sandbox{}
+	for id, s := range e.byLife {
+		if l, _, _ := s.current(); l.id == id && l.k == k {
+			out[id] = s
+		}
+	}
+	return out
+}
+
 // thawIdle lets a sandbox run that is frozen although no verb is at work: its verb
 // could not reach the keeper when it wanted to take that back.
-func (e *Engine) thawIdle(l keeperapi.Life) {
-	s, err := e.lock(l.Labels.Sandbox)
+func (e *Engine) thawIdle(l life, id cube.SandboxID) {
+	s, err := e.lock(id)
 	if err != nil {
 		return
 	}
 	defer s.unlock()
-	if life, _, _ := s.current(); life == l.Life {
-		e.unfreeze(s, life)
+	if now, _, _ := s.current(); now == l {
+		e.unfreeze(s, l)
 	}
 }
 
 // lose marks a sandbox whose life no keeper knows of any more as dead, unless a
 // verb is just ending it.
-func (e *Engine) lose(s *sandbox, life string) {
+func (e *Engine) lose(s *sandbox, id string) {
 	select {
 	case s.verb <- struct{}{}:
 		defer s.unlock()
 	default:
 		return
 	}
-	e.died(keeperapi.Life{Life: life, Death: &cube.Death{Reason: cube.DeathUnknown, Detail: "the keeper has lost its record", At: time.Now()}})
+	e.died(keeperapi.Life{Life: id, Death: &cube.Death{Reason: cube.DeathUnknown, Detail: "the keeper has lost its record", At: time.Now()}})
 }

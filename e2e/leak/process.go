@@ -166,8 +166,9 @@ func kindOf(target string) string {
 	return target
 }
 
-// servedInodes returns "socket:[N]" for each socket that is bound in dir itself:
-// those of the sentries, further down, are not those of servers.
+// servedInodes returns "socket:[N]" for each socket that is bound in dir itself, or
+// where a keeper of another version works: those of the sentries, further down, are
+// not those of servers.
 func servedInodes(dir string) (map[string]bool, error) {
 	table, err := unixTable()
 	if err != nil {
@@ -175,7 +176,7 @@ func servedInodes(dir string) (map[string]bool, error) {
 	}
 	out := map[string]bool{}
 	for _, s := range table {
-		if filepath.Dir(s.path) == dir {
+		if at := filepath.Dir(s.path); at == dir || filepath.Dir(at) == filepath.Join(dir, "k") {
 			out["socket:["+s.inode+"]"] = true
 		}
 	}

@@ -89,6 +89,9 @@ type Info struct {
 	Network string `json:"network"`
 	// Cgroup is the node below which the lives are, relative to each mount.
 	Cgroup string `json:"cgroup"`
+	// CPU names the processor features that gVisor sees here, sorted: what a kernel
+	// that is saved here may have seen. Empty from keepers that are older.
+	CPU []string `json:"cpu,omitempty"`
 }
 
 // Ref names a life.

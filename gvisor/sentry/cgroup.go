@@ -287,11 +287,13 @@ func (g *group) remove() error {
 	return errors.Join(errs...)
 }
 
-// removeNode deletes our node where it is empty.
+// removeNode deletes our node, and those above it, where they are empty.
 func (h *hierarchies) removeNode() {
 	for _, d := range (&group{h: h}).dirs() {
-		unix.Rmdir(d)
-		unix.Rmdir(filepath.Dir(d))
+		for range strings.Split(h.node, "/") {
+			unix.Rmdir(d)
+			d = filepath.Dir(d)
+		}
 	}
 }
 

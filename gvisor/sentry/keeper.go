@@ -176,7 +176,7 @@ func (k *Keeper) serve(ctx context.Context) error {
 func (k *Keeper) info(context.Context, *fdrpc.Request) (any, []*os.File, error) {
 	return keeperapi.Info{
 		PID: os.Getpid(), Inode: k.inode, Engine: Version(), Started: k.started,
-		Network: filepath.Join(k.conf.RunDir, networkSocket), Cgroup: k.conf.Cgroup,
+		Network: filepath.Join(k.conf.RunDir, networkSocket), Cgroup: k.conf.Cgroup, CPU: cpuFeatures(),
 	}, nil, nil
 }
 

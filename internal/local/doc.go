@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	cube "cubesandbox"
 	"cubesandbox/gvisor"
@@ -24,6 +25,9 @@ type Options struct {
 	StateDir, RunDir, BinDir, CacheDir string
 	// MemoryBudget bounds what sandboxes may take together, in bytes; 0: what there is.
 	MemoryBudget int64
+	// Linger is how long a keeper of another version stays without a sandbox; 0: a
+	// minute.
+	Linger time.Duration
 	// Log gets what the engine does; nil drops it.
 	Log *slog.Logger `json:"-"`
 	// Progress tells of long steps; nil is silent.
@@ -55,7 +59,7 @@ func Open(ctx context.Context, o Options) (*Session, error) {
 		return nil, err
 	}
 	e, err := gvisor.Open(ctx, gvisor.Config{
-		StateDir: o.StateDir, RunDir: o.RunDir, BinDir: o.BinDir, Images: images, MemoryBudget: o.MemoryBudget, Log: o.Log,
+		StateDir: o.StateDir, RunDir: o.RunDir, BinDir: o.BinDir, Images: images, MemoryBudget: o.MemoryBudget, Linger: o.Linger, Log: o.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the engine: %w", err)

@@ -2,7 +2,9 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,54 +17,101 @@ import (
 
 // Host is what of the engine runs on this machine.
 type Host struct {
+	// Info is that of the keeper in the run directory itself; where only others are
+	// there, of the first of those.
 	keeperapi.Info
-	// PIDs are the keeper and the network process.
+	// Keepers are all of them: one for each version of the engine that is in use.
+	Keepers []keeperapi.Info
+	// PIDs are the keepers and their network processes.
 	PIDs []int
-	// Lives are all of them, members of pools included.
+	// Lives are those of all keepers, members of pools included.
 	Lives []keeperapi.Life
 }
 
-// Host asks the keeper, over a connection of its own.
+// Host asks the keepers, over connections of its own.
 func (s *Session) Host(ctx context.Context) (Host, error) { return LookAt(ctx, s.opt.RunDir) }
 
-// LookAt asks the keeper of a run directory. It starts none.
+// LookAt asks the keepers of a run directory. It starts none.
 func LookAt(ctx context.Context, runDir string) (Host, error) {
-	c, err := dialKeeper(ctx, runDir)
+	dirs, err := keeperDirs(runDir)
+	if err == nil && len(dirs) == 0 {
+		err = fmt.Errorf("no keeper runs in %s: %w", runDir, fs.ErrNotExist)
+	}
 	if err != nil {
 		return Host{}, err
 	}
-	defer c.Close()
-	return look(ctx, c)
-}
-
-func dialKeeper(ctx context.Context, runDir string) (*fdrpc.Client, error) {
-	c, err := fdrpc.Dial(ctx, filepath.Join(runDir, "keeper.sock"), keeperapi.Protocol, keeperapi.Version, nil)
-	if err != nil {
-		return nil, fmt.Errorf("keeper of %s: %w", runDir, err)
+	var h Host
+	for _, dir := range dirs {
+		if err := h.add(ctx, dir); err != nil {
+			return h, fmt.Errorf("keeper of %s: %w", dir, err)
+		}
 	}
-	return c, nil
+	h.Info = h.Keepers[0]
+	slices.Sort(h.PIDs)
+	h.PIDs = slices.Compact(h.PIDs)
+	return h, nil
 }
 
-func look(ctx context.Context, c *fdrpc.Client) (h Host, err error) {
-	if _, err := c.Call(ctx, keeperapi.MethodInfo, nil, nil, &h.Info); err != nil {
-		return h, err
+// add asks one keeper.
+func (h *Host) add(ctx context.Context, dir string) error {
+	c, err := dialKeeper(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	info, lives, err := look(ctx, c)
+	if err != nil {
+		return err
+	}
+	network, err := servers(info.Network)
+	h.Keepers = append(h.Keepers, info)
+	h.Lives = append(h.Lives, lives...)
+	h.PIDs = append(append(h.PIDs, info.PID), network...)
+	return err
+}
+
+const keeperSocket = "keeper.sock"
+
+// keeperDirs are the directories that have a keeper's socket: the run directory
+// first, then those of keepers of other versions.
+func keeperDirs(runDir string) ([]string, error) {
+	others, err := filepath.Glob(filepath.Join(runDir, "k", "*"))
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, dir := range append([]string{runDir}, others...) {
+		_, err := os.Stat(filepath.Join(dir, keeperSocket))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, dir)
+	}
+	return out, nil
+}
+
+func dialKeeper(ctx context.Context, dir string) (*fdrpc.Client, error) {
+	return fdrpc.Dial(ctx, filepath.Join(dir, keeperSocket), keeperapi.Protocol, keeperapi.Version, nil)
+}
+
+func look(ctx context.Context, c *fdrpc.Client) (info keeperapi.Info, lives []keeperapi.Life, err error) {
+	if _, err := c.Call(ctx, keeperapi.MethodInfo, nil, nil, &info); err != nil {
+		return info, nil, err
 	}
 	for q := (keeperapi.List{}); ; {
 		var page keeperapi.Lives
 		if _, err := c.Call(ctx, keeperapi.MethodList, q, nil, &page); err != nil {
-			return h, err
+			return info, lives, err
 		}
-		h.Lives = append(h.Lives, page.Lives...)
+		lives = append(lives, page.Lives...)
 		if !page.More {
-			break
+			return info, lives, nil
 		}
 		q.After = page.Lives[len(page.Lives)-1].Life
 	}
-	network, err := servers(h.Network)
-	h.PIDs = append([]int{h.PID}, network...)
-	slices.Sort(h.PIDs)
-	h.PIDs = slices.Compact(h.PIDs)
-	return h, err
 }
 
 // servers returns the processes that hold a socket bound at path.

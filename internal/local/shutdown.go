@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -18,7 +17,7 @@ type Ended struct {
 	Sandboxes int  `json:"sandboxes"`
 }
 
-// Shutdown ends every sandbox, the network process and the keeper of a run
+// Shutdown ends every sandbox, the network processes and the keepers of a run
 // directory. A keeper that runs is asked itself, of whatever version it is; one
 // that was killed has left its records, and is started once more to end what they
 // name.
@@ -26,15 +25,11 @@ func Shutdown(ctx context.Context, o Options) (Ended, error) {
 	if os.Geteuid() != 0 {
 		return Ended{}, ErrNotRoot
 	}
-	_, err := os.Stat(filepath.Join(o.RunDir, "keeper.sock"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Ended{}, nil
-	}
-	if err != nil {
+	dirs, err := keeperDirs(o.RunDir)
+	if err != nil || len(dirs) == 0 {
 		return Ended{}, err
 	}
-	c, err := dialKeeper(ctx, o.RunDir)
-	if err != nil {
+	if !allAnswer(ctx, dirs) {
 		s, err := Open(ctx, o)
 		if err != nil {
 			return Ended{}, err
@@ -42,23 +37,54 @@ func Shutdown(ctx context.Context, o Options) (Ended, error) {
 		if err := s.Close(); err != nil {
 			return Ended{}, err
 		}
-		if c, err = dialKeeper(ctx, o.RunDir); err != nil {
+		if dirs, err = keeperDirs(o.RunDir); err != nil {
 			return Ended{}, err
 		}
 	}
-	defer c.Close()
-	h, err := look(ctx, c)
-	if err != nil {
-		return Ended{}, err
-	}
 	e := Ended{Ran: true}
-	for _, l := range h.Lives {
+	var errs []error
+	for _, dir := range dirs {
+		n, err := shutdown(ctx, dir)
+		if e.Sandboxes += n; err != nil {
+			errs = append(errs, fmt.Errorf("keeper of %s: %w", dir, err))
+		} else if dir != o.RunDir {
+			errs = append(errs, os.RemoveAll(dir))
+		}
+	}
+	os.Remove(filepath.Join(o.RunDir, "k")) // where it is empty now
+	return e, errors.Join(errs...)
+}
+
+func allAnswer(ctx context.Context, dirs []string) bool {
+	for _, dir := range dirs {
+		c, err := dialKeeper(ctx, dir)
+		if err != nil {
+			return false
+		}
+		c.Close()
+	}
+	return true
+}
+
+// shutdown has one keeper end with all that it has, and says how many sandboxes
+// those were.
+func shutdown(ctx context.Context, dir string) (sandboxes int, err error) {
+	c, err := dialKeeper(ctx, dir)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	_, lives, err := look(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range lives {
 		if l.Labels.Role == keeperapi.RoleCurrent {
-			e.Sandboxes++
+			sandboxes++
 		}
 	}
 	if _, err := c.Call(ctx, keeperapi.MethodShutdown, nil, nil, nil); err != nil {
-		return Ended{}, fmt.Errorf("keeper of %s: %w", o.RunDir, err)
+		return 0, err
 	}
-	return e, nil
+	return sandboxes, nil
 }
