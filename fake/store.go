@@ -65,6 +65,21 @@ func (s Store) Hidden() ([]cube.ImageID, error) {
 // Delete removes one, hidden or not.
 func (s Store) Delete(id cube.ImageID) error { return s.Machine.DeleteImage(id) }
 
+// DeleteHidden is Delete, but ErrConflict where it is not hidden.
+func (s Store) DeleteHidden(id cube.ImageID) error {
+	if _, err := s.find(id); err == nil {
+		return fmt.Errorf("image %s is not hidden: %w", id, cube.ErrConflict)
+	}
+	return s.Machine.DeleteImage(id)
+}
+
+// Unverified returns all: nothing is noted of what was read.
+func (s Store) Unverified() ([]cube.ImageID, error) {
+	s.Machine.mu.Lock()
+	defer s.Machine.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.Machine.images)), nil
+}
+
 // Sync makes one durable.
 func (s Store) Sync(_ context.Context, id cube.ImageID) error {
 	if _, err := s.find(id); err != nil {

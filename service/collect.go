@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	cube "cubesandbox"
@@ -51,24 +52,21 @@ func (s *Service) collectImages(dry bool) ([]cube.Garbage, error) {
 	}
 	out := []cube.Garbage{}
 	var errs []error
-	free := func(id cube.ImageID, bytes int64, why string) {
+	free := func(id cube.ImageID, bytes int64, why string, discard func(cube.ImageID) error) {
 		out = append(out, cube.Garbage{Kind: cube.GarbageImage, Name: string(id), Bytes: bytes, Why: why})
 		if dry {
 			return
 		}
-		if err := s.images.Delete(id); err != nil && !errors.Is(err, cube.ErrNotFound) {
+		if err := discard(id); err != nil && !errors.Is(err, cube.ErrNotFound) {
 			errs = append(errs, err)
-			return
 		}
-		s.forgetImage(id)
-		errs = append(errs, s.apply(s.ctx, cube.Batch{DropSnapshots: []cube.ImageID{id}}))
 	}
 	for _, id := range hidden {
 		s.mu.Lock()
 		s.hidden[id] = true
 		s.mu.Unlock()
 		if s.uses(id) == 0 {
-			free(id, 0, "it was deleted, and nothing uses it any more")
+			free(id, 0, "it was deleted, and nothing uses it any more", s.discard)
 		}
 	}
 	images, err := s.images.Images()
@@ -77,7 +75,7 @@ func (s *Service) collectImages(dry bool) ([]cube.Garbage, error) {
 	}
 	for _, im := range images {
 		if im.Kind == cube.KindPause && s.stray(im) {
-			free(im.ID, im.Bytes, fmt.Sprintf("sandbox %s was paused to it, and is not any more", im.Source))
+			free(im.ID, im.Bytes, fmt.Sprintf("sandbox %s was paused to it, and is not any more", im.Source), s.images.Delete)
 		}
 	}
 	return out, errors.Join(errs...)
@@ -123,11 +121,18 @@ func (s *Service) examine() {
 	if err != nil {
 		s.log.Error("not every image can be read", "error", err)
 	}
+	unread, err := s.images.Unverified()
+	if err != nil {
+		s.log.Error("which images are to be verified cannot be told", "error", err)
+	}
 	for _, im := range images {
 		if s.ctx.Err() != nil {
 			return
 		}
-		err := s.images.Verify(s.ctx, im.ID)
+		var err error
+		if slices.Contains(unread, im.ID) {
+			err = s.images.Verify(s.ctx, im.ID)
+		}
 		switch {
 		case err == nil:
 			s.harden(im.ID) // which may be so, and not recorded

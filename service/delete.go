@@ -83,20 +83,20 @@ func (s *Service) condemnSnapshot(ctx context.Context, w *work) error {
 func (s *Service) deleting(p cube.Plan) *work {
 	w := &work{Plan: p}
 	w.steps = []step{
-		{name: "hide", do: func(context.Context) error { return s.hide(p.Image) },
-			done: func(context.Context) bool { return !s.published(p.Image) }},
+		{name: "hide", do: func(context.Context) error {
+			if s.madeAgain(p) {
+				return nil
+			}
+			return s.hide(p.Image)
+		}, done: func(context.Context) bool { return !s.published(p.Image) || s.madeAgain(p) }},
 		{name: "free", sure: true, do: func(ctx context.Context) error {
 			b := w.end(s.giveUpAfter(p.Image))
 			if s.uses(p.Image) > 0 {
 				s.log.Info("a deleted image is in use; its files go with the last sandbox", "image", p.Image)
 				return s.commit(ctx, b)
 			}
-			if err := s.images.Delete(p.Image); err != nil && !errors.Is(err, cube.ErrNotFound) {
-				return errors.Join(err, s.commit(ctx, b)) // the next collection tries again
-			}
-			s.forgetImage(p.Image)
-			b.DropSnapshots = append(b.DropSnapshots, p.Image)
-			return s.commit(ctx, b)
+			// What cannot be freed now, the next collection frees.
+			return errors.Join(s.discard(p.Image), s.commit(ctx, b))
 		}},
 	}
 	w.back = func(ctx context.Context) error { // it is not hidden
@@ -111,6 +111,13 @@ func (s *Service) deleting(p cube.Plan) *work {
 		return s.apply(ctx, w.end(b))
 	}
 	return w
+}
+
+// madeAgain reports whether a template was built again since its deletion began: the
+// same content has the same id.
+func (s *Service) madeAgain(p cube.Plan) bool {
+	im, err := s.images.Image(p.Image)
+	return err == nil && im.Created.After(p.BeganAt)
 }
 
 // hide makes an image one that nobody finds. Where there is no room for that note and
@@ -171,7 +178,14 @@ func (s *Service) release(id cube.ImageID) error {
 	if !hidden || s.uses(id) > 0 {
 		return nil
 	}
-	if err := s.images.Delete(id); err != nil && !errors.Is(err, cube.ErrNotFound) {
+	return s.discard(id)
+}
+
+// discard frees a deleted image and its record. One that was made again in the
+// meantime stays.
+func (s *Service) discard(id cube.ImageID) error {
+	err := s.images.DeleteHidden(id)
+	if err != nil && !errors.Is(err, cube.ErrNotFound) && !errors.Is(err, cube.ErrConflict) {
 		return err
 	}
 	s.forgetImage(id)

@@ -142,3 +142,19 @@ func TestVerifyReadsAnImageWhole(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestATemplateThatWasMadeAgainIsNotDeletedByAnOldPlan(t *testing.T) {
+	w := newWorld(t)
+	old := newPlan(cube.VerbDelete, "")
+	old.Image = w.template
+	w.close()
+	must(t, w.store.Apply(t.Context(), cube.Batch{Plans: []cube.Plan{old}}))
+	w.m.AddTemplate([32]byte{1}, limits, nil) // the same id
+	w.open()
+	if _, err := w.s.Create(t.Context(), cube.NewSandbox{Template: "base", Timeout: cube.NeverTimeout}); err != nil {
+		t.Errorf("it is gone: %v", err)
+	}
+	if plans, err := w.store.Plans(t.Context()); err != nil || len(plans) != 0 {
+		t.Errorf("plans are left: %v (%v)", plans, err)
+	}
+}

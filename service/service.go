@@ -36,6 +36,12 @@ type Images interface {
 	Hidden() ([]cube.ImageID, error)
 	// Delete frees one, hidden or not; ErrNotFound where there is none.
 	Delete(id cube.ImageID) error
+	// DeleteHidden is Delete, but ErrConflict where it is not hidden: a template that is
+	// made again has the id that it had.
+	DeleteHidden(id cube.ImageID) error
+	// Unverified returns those that were neither written nor read whole since the
+	// machine was started.
+	Unverified() ([]cube.ImageID, error)
 	// Sync makes one durable.
 	Sync(ctx context.Context, id cube.ImageID) error
 	// Verify reads one whole; ErrCorrupt.

@@ -106,7 +106,7 @@ const hardenAgain = 5 * time.Second
 func (s *Service) harden(id cube.ImageID) {
 	for {
 		err := s.hardenOnce(id)
-		if err == nil || errors.Is(err, cube.ErrNotFound) || s.ctx.Err() != nil {
+		if err == nil || errors.Is(err, cube.ErrNotFound) || errors.Is(err, cube.ErrCorrupt) || s.ctx.Err() != nil {
 			return
 		}
 		s.log.Error("a snapshot is not durable yet; it is tried again", "image", id, "error", err)
