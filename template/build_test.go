@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -151,7 +152,7 @@ func TestBuildBootsWarmsAndSavesOnce(t *testing.T) {
 		t.Errorf("%d connections of ours are in the image", e.openAtSave)
 	}
 	again, err := Build(context.Background(), o)
-	if err != nil || again != image || e.booted != 1 {
+	if err != nil || !reflect.DeepEqual(again, image) || e.booted != 1 {
 		t.Errorf("the second time: %+v, %v, %d boots", again, err, e.booted)
 	}
 	o.EngineVersion = "w"
