@@ -1,9 +1,11 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"os/exec"
@@ -219,7 +221,19 @@ func (l *Lab) Age(t *testing.T, id cube.ImageID) {
 	if string(aged) == string(b) {
 		t.Fatalf("%s names no engine", path)
 	}
-	if err := os.WriteFile(path, aged, 0o600); err != nil {
+	// The last line is the sum of those before.
+	end := bytes.LastIndexByte(bytes.TrimSuffix(aged, []byte("\n")), '\n') + 1
+	sum := crc32.Checksum(aged[:end], crc32.MakeTable(crc32.Castagnoli))
+	aged = fmt.Appendf(aged[:end:end], "{\"crc32c\":\"%08x\"}\n", sum)
+	if err := os.WriteFile(path, sealed(aged), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// sealed gives a manifest another checksum, which is its last line: the CRC-32C of all
+// before it.
+func sealed(manifest []byte) []byte {
+	body := manifest[:bytes.LastIndexByte(manifest[:len(manifest)-1], '\n')+1]
+	sum := crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli))
+	return fmt.Appendf(bytes.Clone(body), "{\"crc32c\":\"%08x\"}\n", sum)
 }
