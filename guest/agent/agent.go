@@ -55,6 +55,7 @@ type Agent struct {
 	sandbox    string
 	generation uint64
 	token      string
+	filled     bool // files were put in place, or begun to be
 }
 
 // Run runs the agent until a listener fails.

@@ -216,6 +216,27 @@ func TestConfigureRefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
+func TestASandboxThatHasBegunToLiveTakesNoFiles(t *testing.T) {
+	a := newAgent()
+	a.generation = 1
+	srv := httptest.NewServer(a.control())
+	defer srv.Close()
+	// More than what the connection holds: the answer comes before it is read.
+	body := io.LimitReader(zeros{}, 64<<20)
+	res, err := srv.Client().Post(srv.URL+"/v1/files", "application/x-tar", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusConflict || !strings.Contains(string(text), "before the first configure") {
+		t.Errorf("got %d %q", res.StatusCode, text)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
 func TestTokenIsAskedForWhereItShouldBe(t *testing.T) {
 	a := newAgent()
 	a.token = "secret"

@@ -24,6 +24,7 @@ func (a *Agent) control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/configure", a.handleConfigure)
 	mux.HandleFunc("POST /v1/dial", a.handleDial)
+	mux.HandleFunc("POST /v1/files", a.handleFiles)
 	mux.HandleFunc("GET /v1/events", a.handleEvents)
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { reply(w, a.status()) })
 	mux.HandleFunc("POST /v1/quiesce", func(w http.ResponseWriter, r *http.Request) {

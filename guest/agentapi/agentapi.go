@@ -14,6 +14,8 @@
 //     are carried over. 502 with a text when the port is closed.
 //     GET  /v1/events: NDJSON of Event, first those with a number above ?after=N.
 //     GET  /v1/status (→ Status).
+//     POST /v1/files: the body is a tar of a writable layer, which is unpacked over the
+//     root file system (→ Unpacked). Before the first configure, and once.
 //     POST /v1/quiesce: closes every connection but this one, for an image that
 //     must not hold any.
 package agentapi
@@ -87,6 +89,14 @@ type Configured struct {
 	Agent string `json:"agent"`
 	// LastEvent is the number of the newest event so far.
 	LastEvent uint64 `json:"lastEvent"`
+}
+
+// Unpacked says what was put in place.
+type Unpacked struct {
+	Entries int64 `json:"entries"`
+	Bytes   int64 `json:"bytes"` // of content, holes included
+	// Skipped are extended attributes that the kernel does not take.
+	Skipped int64 `json:"skipped,omitempty"`
 }
 
 // Event is something that happened inside.
