@@ -66,7 +66,7 @@ func Run(ctx context.Context, o Options, ready func(State)) (err error) {
 	svc, err := service.Open(ctx, service.Config{
 		Engine: session.Engine, Store: store, Images: session.Images, Names: local.NamesIn(o.StateDir),
 		Collectors: []service.Collector{session.Engine},
-		CPUs: o.CPUs, Booted: o.Booted, Restored: o.Restored, Log: o.Log,
+		CPUs:       o.CPUs, Booted: o.Booted, Restored: o.Restored, Log: o.Log,
 	})
 	if err != nil {
 		return err
