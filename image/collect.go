@@ -20,8 +20,9 @@ const collectAge = time.Hour
 
 // Collect frees what nobody needs, and says what that was; with dry it only says. That
 // is what processes that are gone left in staging, images that they were removing in
-// place, and file systems that no image names, that nobody has open, and that were put
-// more than an hour ago. While a manifest cannot be read no file system is freed.
+// place, images that a power cut has torn before they were durable, and file systems
+// that no image names and nobody has open; the last two after an hour. While a manifest
+// cannot be read no file system is freed.
 func (s *Store) Collect(ctx context.Context, dry bool) ([]cube.Garbage, error) {
 	c := &collection{s: s, dry: dry}
 	err := errors.Join(c.staging(ctx), c.images(ctx), c.rootfs(ctx))
@@ -84,13 +85,19 @@ func (c *collection) images(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		bytes, err := c.s.sweepImage(id, c.dry)
-		errs = append(errs, err)
-		if err == nil && bytes > 0 {
-			c.found = append(c.found, cube.Garbage{Kind: cube.GarbageImage, Name: string(id), Bytes: bytes, Why: whyTrash})
-		}
+		errs = append(errs,
+			c.image(id, (*directory).removed, whyTrash),
+			c.image(id, (*directory).torn, "it was never durable, and its manifest cannot be read"))
 	}
 	return errors.Join(errs...)
+}
+
+func (c *collection) image(id cube.ImageID, is func(*directory) bool, why string) error {
+	bytes, err := c.s.drop(id, is, c.dry)
+	if err == nil && bytes > 0 {
+		c.found = append(c.found, cube.Garbage{Kind: cube.GarbageImage, Name: string(id), Bytes: bytes, Why: why})
+	}
+	return err
 }
 
 func (c *collection) rootfs(ctx context.Context) error {
@@ -107,7 +114,7 @@ func (c *collection) rootfs(ctx context.Context) error {
 			return c.fileSystem(digest, path)
 		}
 		digest, ok = strings.CutSuffix(name, noteSuffix)
-		if ok && exists(c.s.rootfsPath(digest)) || young(path) {
+		if ok && exists(c.s.rootfsPath(digest)) || young(path) || !exists(path) {
 			return nil
 		}
 		g := cube.Garbage{Kind: cube.GarbageStaging, Name: name, Why: "it belongs to no file system"}

@@ -84,6 +84,13 @@ func (d *directory) removed() bool {
 	return err == nil && len(entries) == 0
 }
 
+// torn reports whether it is what a power cut leaves of an image that was not durable
+// yet: nobody can tell what it was. One that is young may be under repair.
+func (d *directory) torn() bool {
+	_, err := d.manifest(manifestName)
+	return errors.Is(err, cube.ErrCorrupt) && !d.has(durableName) && !young(d.path)
+}
+
 // missing is the error for a file that is not there: the image was deleted while we
 // looked, or it is damaged.
 func (d *directory) missing(name string) error {

@@ -15,24 +15,51 @@ import (
 	cube "cubesandbox"
 )
 
+var background = context.Background()
+
 func open(t *testing.T) *Store {
 	t.Helper()
-	s, err := Open(t.TempDir())
+	return reopen(t, t.TempDir())
+}
+
+func reopen(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// fill writes what an engine would.
+// reboot opens the store as the machine does after its next start.
+func reboot(t *testing.T, s *Store) *Store {
+	t.Helper()
+	next := reopen(t, s.dir)
+	next.boot = "after " + s.boot
+	return next
+}
+
+func content(n int) []byte {
+	data := make([]byte, n)
+	rand.Read(data)
+	return data
+}
+
+// write writes what an engine would; no disk writes none.
+func write(w *Writer, pages, disk []byte) error {
+	var errs []error
+	for i, f := range append(w.Files, w.Disk) {
+		_, err := f.Write([][]byte{[]byte("kernel"), []byte("meta"), pages, disk}[i])
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 func fill(t *testing.T, w *Writer, pages int) []byte {
 	t.Helper()
-	data := make([]byte, pages)
-	rand.Read(data)
-	for i, b := range [][]byte{[]byte("kernel"), []byte("meta"), data} {
-		if _, err := w.Files[i].Write(b); err != nil {
-			t.Fatal(err)
-		}
+	data := content(pages)
+	if err := write(w, data, nil); err != nil {
+		t.Fatal(err)
 	}
 	return data
 }
@@ -55,6 +82,50 @@ func publish(t *testing.T, s *Store) (cube.Image, []byte) {
 		t.Fatal(err)
 	}
 	return im, data
+}
+
+// publishAll has files of more than one region, and those of a disk.
+func publishAll(t *testing.T, s *Store, durable bool) cube.Image {
+	t.Helper()
+	w := begin(t, s, cube.NewSnapshotID())
+	for _, f := range append(w.Files, w.Disk) {
+		if _, err := f.Write(content(2<<20 + 4096)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	im, err := w.Publish(cube.Image{Kind: cube.KindPause, CPU: []string{"avx"}}, durable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return im
+}
+
+// use opens all files of an image.
+func use(s *Store, id cube.ImageID) error {
+	f, err := s.OpenImage(id)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	d, _, err := s.OpenDisk(id)
+	if err != nil {
+		return err
+	}
+	return d.Close()
+}
+
+// names reports whether err is a *cube.CorruptError that names the file.
+func names(err error, file string) bool {
+	var c *cube.CorruptError
+	return errors.As(err, &c) && c.File == file && errors.Is(err, cube.ErrCorrupt)
+}
+
+// wantNothingStaged fails if something is left in staging.
+func wantNothingStaged(t *testing.T, s *Store) {
+	t.Helper()
+	if l := leftovers(t, s); len(l) != 0 {
+		t.Errorf("left in staging: %v", l)
+	}
 }
 
 // leftovers are the names in the staging directory.
@@ -86,9 +157,7 @@ func TestAPublishedImageIsWholeAndReadsBack(t *testing.T) {
 	if err != nil || len(all) != 1 || !reflect.DeepEqual(all[0], im) {
 		t.Errorf("got list %v, %v; want %v", all, err, im)
 	}
-	if l := leftovers(t, s); len(l) != 0 {
-		t.Errorf("left in staging: %v", l)
-	}
+	wantNothingStaged(t, s)
 }
 
 func TestAnAbortedImageLeavesNothing(t *testing.T) {
@@ -99,9 +168,7 @@ func TestAnAbortedImageLeavesNothing(t *testing.T) {
 	if _, err := s.Image(w.id); !errors.Is(err, cube.ErrNotFound) {
 		t.Errorf("got %v, want ErrNotFound", err)
 	}
-	if l := leftovers(t, s); len(l) != 0 {
-		t.Errorf("left in staging: %v", l)
-	}
+	wantNothingStaged(t, s)
 }
 
 func TestAnIDIsGivenOnce(t *testing.T) {
@@ -140,111 +207,6 @@ func TestAHoleInThePagesIsAFullDisk(t *testing.T) {
 	}
 }
 
-func TestRoomIsSetAsideBeforeAnythingIsWritten(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("this test mounts a small tmpfs: run it as root")
-	}
-	dir := t.TempDir()
-	if err := syscall.Mount("small", dir, "tmpfs", 0, "size=8m"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
-	s, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Begin(cube.NewSnapshotID(), 64<<20); !errors.Is(err, cube.ErrNoSpace) {
-		t.Errorf("got %v, want ErrNoSpace", err)
-	}
-	if l := leftovers(t, s); len(l) != 0 {
-		t.Errorf("left in staging: %v", l)
-	}
-	w, err := s.Begin(cube.NewSnapshotID(), 4<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fill(t, w, 4096)
-	im, err := w.Publish(cube.Image{}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var st syscall.Stat_t
-	if err := syscall.Stat(filepath.Join(s.Dir(im.ID), "pages"), &st); err != nil || st.Blocks*512 > 1<<20 {
-		t.Errorf("the pages take %d bytes on disk (%v); what was set aside is not given back", st.Blocks*512, err)
-	}
-}
-
-func TestAFileOfAnotherLengthIsNamed(t *testing.T) {
-	s := open(t)
-	for _, name := range memoryNames {
-		im, _ := publish(t, s)
-		path := filepath.Join(s.Dir(im.ID), name)
-		if err := os.Truncate(path, 3); err != nil {
-			t.Fatal(err)
-		}
-		_, err := s.OpenImage(im.ID)
-		var c *cube.CorruptError
-		if !errors.As(err, &c) || c.File != name || !errors.Is(err, cube.ErrCorrupt) {
-			t.Errorf("%s: got %v, want a CorruptError that names it", name, err)
-		}
-	}
-}
-
-func TestAChangedByteIsFoundAndACopyIsFine(t *testing.T) {
-	s := open(t)
-	for _, name := range memoryNames {
-		im, _ := publish(t, s)
-		path := filepath.Join(s.Dir(im.ID), name)
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rewrite := func() {
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, b, 0o400); err != nil {
-				t.Fatal(err)
-			}
-		}
-		rewrite()
-		f, err := s.OpenImage(im.ID)
-		if err != nil {
-			t.Fatalf("%s: a copy of the file: %v", name, err)
-		}
-		f.Close()
-		b[len(b)-1] ^= 1
-		rewrite()
-		_, err = s.OpenImage(im.ID)
-		var c *cube.CorruptError
-		if !errors.As(err, &c) || c.File != name {
-			t.Errorf("%s: a changed byte: got %v, want a CorruptError that names it", name, err)
-		}
-	}
-}
-
-func TestDeleteHidesAndFrees(t *testing.T) {
-	s := open(t)
-	im, data := publish(t, s)
-	f, err := s.OpenImage(im.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := s.Delete(im.ID); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Delete(im.ID); !errors.Is(err, cube.ErrNotFound) {
-		t.Errorf("second delete: got %v, want ErrNotFound", err)
-	}
-	if got, err := io.ReadAll(f.Files[pagesIndex]); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("who had it open lost it: %v", err)
-	}
-	if l := leftovers(t, s); len(l) != 0 {
-		t.Errorf("left in staging: %v", l)
-	}
-}
-
 func TestOpenSweepsWhatADeadWriterLeft(t *testing.T) {
 	s := open(t)
 	alive := begin(t, s, cube.NewSnapshotID())
@@ -274,33 +236,5 @@ func TestKeptFilesHaveNoNameButReadBack(t *testing.T) {
 	for _, f := range files {
 		f.Close()
 	}
-	if l := leftovers(t, s); len(l) != 0 {
-		t.Errorf("left in staging: %v", l)
-	}
-}
-
-func TestARootfsIsNamedByItsContent(t *testing.T) {
-	s := open(t)
-	path := filepath.Join(t.TempDir(), "r")
-	if err := os.WriteFile(path, []byte("abc"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	const want = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" // FIPS 180-4, "abc"
-	for range 2 {
-		got, err := s.PutRootfs(context.Background(), path)
-		if err != nil || got != want {
-			t.Fatalf("got %s, %v; want %s", got, err, want)
-		}
-	}
-	f, err := s.OpenRootfs(want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if b, _ := io.ReadAll(f); string(b) != "abc" {
-		t.Errorf("got %q", b)
-	}
-	if _, err := s.OpenRootfs("../../etc/passwd"); !errors.Is(err, cube.ErrInvalid) {
-		t.Errorf("got %v, want ErrInvalid", err)
-	}
+	wantNothingStaged(t, s)
 }

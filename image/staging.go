@@ -52,16 +52,16 @@ func (s *Store) sweep() error {
 	}
 	ids, _ := s.ids() // names that are not ours are not swept
 	for _, id := range ids {
-		if _, err := s.sweepImage(id, false); err != nil {
+		if _, err := s.drop(id, (*directory).removed, false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sweepImage finishes what was being removed in place, and says how many bytes that
-// were; with dry it only says.
-func (s *Store) sweepImage(id cube.ImageID, dry bool) (bytes int64, err error) {
+// drop removes an image that is no more than what a condition says, and returns how
+// many bytes it had; with dry it only says. 0: the condition does not hold.
+func (s *Store) drop(id cube.ImageID, is func(*directory) bool, dry bool) (bytes int64, err error) {
 	d, err := s.directory(id)
 	if errors.Is(err, cube.ErrNotFound) {
 		return 0, nil
@@ -70,15 +70,15 @@ func (s *Store) sweepImage(id cube.ImageID, dry bool) (bytes int64, err error) {
 		return 0, err
 	}
 	defer d.Close()
-	if !d.removed() {
+	if !is(d) {
 		return 0, nil
 	}
-	if bytes = allocated(d.path); dry {
-		return bytes, nil
+	bytes = allocated(d.path)
+	if !dry {
+		err = s.remove(id, is)
 	}
-	err = s.remove(id, (*directory).removed)
 	if errors.Is(err, cube.ErrNotFound) || errors.Is(err, cube.ErrConflict) {
-		err = nil
+		err = nil // somebody else was faster
 	}
 	return bytes, err
 }
