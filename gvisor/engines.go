@@ -123,6 +123,9 @@ func (en engines) use(version string) (*os.File, error) {
 // must be able to read it.
 func (en engines) sentry(version string) string { return filepath.Join(en.dir, version, programs[0]) }
 
+// network is the path of a version's cube-network.
+func (en engines) network(version string) string { return filepath.Join(en.dir, version, programs[1]) }
+
 // has reports whether a version is installed.
 func (en engines) has(version string) bool {
 	if checkVersion(version) != nil {

@@ -136,10 +136,15 @@ func (ks *keepers) choose(ctx context.Context, version string) (*keeper, error) 
 	return first, nil
 }
 
-// renew replaces a keeper that executes another build than the installed one.
+// renew replaces a keeper that, or whose network process, executes another build than
+// the installed one.
 func (ks *keepers) renew(ctx context.Context, k *keeper, version string) (*keeper, error) {
 	now, err := inode(ks.engines.sentry(version))
-	if err != nil || k.info.Inode == now {
+	if err != nil {
+		return k, err
+	}
+	network, err := inode(ks.engines.network(version))
+	if err != nil || k.info.Inode == now && (k.info.NetworkInode == network || k.info.NetworkInode == 0) {
 		return k, err
 	}
 	return k, ks.replace(ctx, k, k.place)

@@ -82,6 +82,8 @@ type Info struct {
 	// Inode of the program that the keeper executes: a newer build of the same
 	// version has another.
 	Inode uint64 `json:"inode"`
+	// NetworkInode is the same of its network process; 0 where it cannot be told.
+	NetworkInode uint64 `json:"networkInode,omitempty"`
 	// Engine is the sentry's version, which decides what can be restored.
 	Engine  string    `json:"engine"`
 	Started time.Time `json:"started"`

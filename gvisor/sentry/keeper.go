@@ -175,7 +175,7 @@ func (k *Keeper) serve(ctx context.Context) error {
 
 func (k *Keeper) info(context.Context, *fdrpc.Request) (any, []*os.File, error) {
 	return keeperapi.Info{
-		PID: os.Getpid(), Inode: k.inode, Engine: Version(), Started: k.started,
+		PID: os.Getpid(), Inode: k.inode, NetworkInode: k.network.inode(), Engine: Version(), Started: k.started,
 		Network: filepath.Join(k.conf.RunDir, networkSocket), Cgroup: k.conf.Cgroup, CPU: cpuFeatures(),
 	}, nil, nil
 }

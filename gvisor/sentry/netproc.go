@@ -71,12 +71,19 @@ func (k *Keeper) startNetwork(ctx context.Context) (*networkProcess, error) {
 			if err := n.kill(); err != nil {
 				return nil, err
 			}
+		} else if n.older() {
+			k.log.Warn("the network process that runs is of another build and is replaced; connections are reset", "pid", n.held.PID)
+			if err := n.kill(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if n.listener == nil {
 		if err := n.listen(); err != nil {
 			return nil, err
 		}
+	}
+	if !n.alive {
 		if err := n.spawn(ctx); err != nil {
 			n.listener.Close()
 			return nil, err
