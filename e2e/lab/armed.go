@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"os/exec"
 	"syscall"
+
+	"cubesandbox/gvisor/keeperapi"
+	"cubesandbox/internal/local"
 )
 
 // SetEnv gives the servers that are started from now on these variables, KEY=VALUE,
@@ -54,3 +57,9 @@ func (l *Lab) StateDir() string { return l.opt.StateDir }
 
 // Root is the folder of go.mod, above a test's own.
 func Root() string { return moduleRoot() }
+
+// Lives are all that the keeper has, dead ones and members of pools included.
+func (l *Lab) Lives(ctx context.Context) ([]keeperapi.Life, error) {
+	h, err := local.LookAt(ctx, l.opt.RunDir)
+	return h.Lives, err
+}

@@ -1,0 +1,168 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	cube "cubesandbox"
+	"cubesandbox/client"
+	"cubesandbox/e2e/lab"
+	"cubesandbox/e2e/leak"
+)
+
+// kept is what is there through all cases, and must never be touched by them.
+var kept struct {
+	// witness is the snapshot that subjects are made from; inWitness is what it has.
+	witness   snapshot
+	inWitness held
+	// One runs all the time, one is paused.
+	running, paused client.Sandbox
+	inRunning       held
+	// before is what of ours is on the machine between two cases.
+	before leak.State
+}
+
+// keep makes what is kept, for a test that calls it first, and takes it away at its end.
+func keep(t *testing.T) {
+	t.Helper()
+	guard(t)
+	ctx := t.Context()
+	first := create(t, client.NewSandbox{Timeout: cube.NeverTimeout})
+	if err := startWitness(ctx, first, 2); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if kept.witness, err = snapshotKeyed(ctx, "", first.ID, "witness"); err != nil {
+		t.Fatal(err)
+	}
+	kept.running = first
+	kept.paused = create(t, client.NewSandbox{Template: string(kept.witness.ID), Timeout: cube.NeverTimeout})
+	kept.inWitness = whole(t, kept.paused.ID)
+	kept.inRunning = whole(t, kept.running.ID)
+	if err := users.Pause(ctx, kept.paused.ID); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(ctx)
+		if _, err := users.Connect(ctx, kept.paused.ID, 0); err != nil {
+			t.Errorf("what was paused all the time: %v", err)
+		} else if h, err := look(ctx, kept.paused.ID); err != nil || h.follows(kept.inWitness) != nil {
+			t.Errorf("what was paused all the time: %v, %v", err, h.follows(kept.inWitness))
+		}
+	})
+	// As after a case: with what a server that has served these requests keeps open.
+	if err := errors.Join(startClean(ctx), settled(ctx), tidy(ctx), untouched(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if kept.before, err = steady(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// untouched fails for what a case did to what it had nothing to do with.
+func untouched(ctx context.Context) error {
+	h, err := look(ctx, kept.running.ID)
+	if err != nil {
+		return fmt.Errorf("another sandbox: %w", err)
+	}
+	if err := h.follows(kept.inRunning); err != nil {
+		return fmt.Errorf("another sandbox: %w", err)
+	}
+	kept.inRunning = h
+	if b, err := users.Get(ctx, kept.paused.ID); err != nil || b.State != "paused" || b.AccessToken != kept.paused.AccessToken {
+		return fmt.Errorf("another sandbox, which was paused, is %q (%w)", b.State, err)
+	}
+	return nil
+}
+
+// readable reads every snapshot whole.
+func readable(ctx context.Context) error {
+	all, err := users.Snapshots(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, snap := range all {
+		if err := verify(ctx, snap.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settled waits until no verb is under way.
+func settled(ctx context.Context) error {
+	return lab.Until(10*time.Second, "no plan is left", func() error {
+		all, err := plans(ctx)
+		if err == nil && len(all) > 0 {
+			err = fmt.Errorf("there are %+v", all)
+		}
+		return err
+	})
+}
+
+// tidy fails for what on disk nothing needs.
+func tidy(ctx context.Context) error {
+	all, err := garbage(ctx)
+	if err == nil && len(all) > 0 {
+		err = fmt.Errorf("a collection would free %+v", all)
+	}
+	return err
+}
+
+// ours is what of ours is on the machine, but for what a server holds itself.
+func ours() (leak.State, error) {
+	users.Close() // a kept connection is one in cube-network too
+	now, err := leak.Take(s.Where)
+	if err != nil {
+		return nil, err
+	}
+	delete(now, "goroutine")
+	for kind, drop := range map[string]func(string) bool{
+		"descriptor": func(line string) bool {
+			return strings.HasPrefix(line, "of this test:") || strings.HasPrefix(line, "of cube:")
+		},
+		// That an image was read whole in this boot of the machine is noted in it.
+		"file": func(line string) bool { return strings.HasSuffix(line, "/verified") },
+	} {
+		maps.DeleteFunc(now[kind], func(line string, _ int) bool { return drop(line) })
+	}
+	return now, nil
+}
+
+// steady is what is there when nothing has come or gone for half a second.
+func steady() (last leak.State, err error) {
+	since := time.Now()
+	err = lab.Until(20*time.Second, "nothing comes or goes", func() error {
+		now, err := ours()
+		if err != nil {
+			return err
+		}
+		if diff := append(leak.Diff(last, now), leak.Diff(now, last)...); len(diff) > 0 {
+			last, since = now, time.Now()
+		}
+		if time.Since(since) < time.Second/2 {
+			return errors.New("something does")
+		}
+		return nil
+	})
+	return last, err
+}
+
+// left fails for what a case has left.
+func left() error {
+	return lab.Until(5*time.Second, "all is as it was", func() error {
+		now, err := ours()
+		if err != nil {
+			return err
+		}
+		if diff := leak.Diff(kept.before, now); len(diff) > 0 {
+			return errors.New(strings.Join(diff, "\n"))
+		}
+		return nil
+	})
+}

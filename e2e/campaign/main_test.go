@@ -1,0 +1,89 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"cubesandbox/client"
+	"cubesandbox/e2e/lab"
+)
+
+// s is the server of all tests in this package; it is killed and started many times.
+var s *lab.Server
+
+// users is a client that is kept through all of that: each server has the addresses
+// and the key that the first had.
+var (
+	users    *client.Client
+	api, key string
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (status int) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	var err error
+	if s, err = lab.OpenServer(ctx); err == nil {
+		api, key = s.State.API, s.Key
+		users, err = client.New(client.Options{APIURL: "http://" + api, SandboxURL: "http://" + s.State.Data, Key: key})
+	}
+	if err == nil {
+		err = warm(ctx)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "e2e/campaign: %v\n", err)
+		return 1
+	}
+	status = m.Run()
+	if err := s.Close(context.Background()); err != nil {
+		fmt.Fprintf(os.Stderr, "e2e/campaign: %v\n", err)
+		return 1
+	}
+	return status
+}
+
+// warm uses everything once, so that what is opened at first use looks like no leak.
+func warm(ctx context.Context) error {
+	b, err := users.Create(ctx, client.NewSandbox{Template: "base"})
+	if err != nil {
+		return err
+	}
+	return errors.Join(startWitness(ctx, b, 1), users.Kill(ctx, b.ID))
+}
+
+// form is what a test is to do in make test, in make check and in make soak.
+func form[T any](test, check, soak T) T {
+	switch lab.Form() {
+	case "ci":
+		return check
+	case "long":
+		return soak
+	}
+	return test
+}
+
+func create(t *testing.T, n client.NewSandbox) client.Sandbox {
+	t.Helper()
+	if n.Template == "" {
+		n.Template = "base"
+	}
+	b, err := users.Create(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// guard fails a test for what it leaves.
+func guard(t *testing.T) {
+	t.Helper()
+	users.Close()
+	s.Guard(t)
+	t.Cleanup(users.Close)
+}

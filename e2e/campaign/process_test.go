@@ -1,0 +1,45 @@
+package campaign
+
+import "testing"
+
+// TestNothingIsLostWhateverElseIsKilledOrStopped: at each boundary of each verb the
+// server is held, and sentries, keeper, network process, or the last two together, are
+// ended by SIGKILL, or stopped for a while and then continued or ended. The verb
+// happens or fails, and is not between; sandboxes that did not die go on; those that
+// did are reported with the reason, and recovered where they were ever saved; nothing
+// is left.
+func TestNothingIsLostWhateverElseIsKilledOrStopped(t *testing.T) {
+	keep(t)
+	ctx, chance := t.Context(), chance(t)
+	tb := &table{}
+	defer tb.store(t, "blows")
+	for _, v := range sample(chance, verbs(), form(2, -1, -1)) {
+		passed, r := learn(ctx, v)
+		tb.add(t, r)
+		if len(passed) == 0 {
+			t.Errorf("%s passes no fail point", v.name)
+		}
+		type pair struct {
+			at boundary
+			b  blow
+		}
+		var pairs []pair
+		for _, at := range passed {
+			for _, b := range blows() {
+				pairs = append(pairs, pair{at, b})
+			}
+		}
+		reached := 0
+		pairs = sample(chance, pairs, form(2, 5, -1))
+		for _, p := range pairs {
+			r := hit(ctx, v, p.at, p.b)
+			tb.add(t, r)
+			if r.Reached {
+				reached++
+			}
+		}
+		if reached*2 < len(pairs) {
+			t.Errorf("%s: the server was at the boundary in %d of %d cases", v.name, reached, len(pairs))
+		}
+	}
+}
