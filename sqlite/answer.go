@@ -33,7 +33,7 @@ func scanAnswer(scan func(...any) error) (a cube.Answer, err error) {
 
 // Answers implements cube.Store.
 func (s *Store) Answers(ctx context.Context) ([]cube.Answer, error) {
-	all, err := list(ctx, s.answers.all, scanAnswer)
+	all, err := list(ctx, s, s.answers.all, scanAnswer)
 	slices.SortFunc(all, func(a, b cube.Answer) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Key, b.Key))
 	})

@@ -23,8 +23,8 @@ type change struct {
 	what string // for errors, before the key
 }
 
-func (c change) do(ctx context.Context, stmt *sql.Stmt) error {
-	if _, err := stmt.ExecContext(ctx, c.args...); err != nil {
+func (c change) do(ctx context.Context) error {
+	if _, err := c.stmt.ExecContext(ctx, c.args...); err != nil {
 		return fmt.Errorf("%s %v: %w", c.what, c.args[0], err)
 	}
 	return nil
@@ -32,33 +32,38 @@ func (c change) do(ctx context.Context, stmt *sql.Stmt) error {
 
 // Apply implements cube.Store.
 func (s *Store) Apply(ctx context.Context, b cube.Batch) error {
-	if err := s.apply(ctx, s.changes(b)); err != nil {
-		return fmt.Errorf("write the records: %w", cause(ctx, err))
+	begun, leave, err := s.enter(ctx)
+	if err != nil {
+		return fmt.Errorf("write the records: %w", err)
+	}
+	defer leave()
+	if err := s.apply(begun, s.changes(b)); err != nil {
+		return fmt.Errorf("write the records: %w", cause(err))
 	}
 	return fpCommitted.Hit()
 }
 
 func (s *Store) apply(ctx context.Context, cs []change) error {
+	all := func() error {
+		for _, c := range cs {
+			if err := c.do(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	if len(cs) == 1 { // a statement alone is a transaction
 		if err := fpBeforeCommit.Hit(); err != nil {
 			return err
 		}
-		return cs[0].do(ctx, cs[0].stmt)
+		return all()
 	}
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() // nothing after a commit
-	for _, c := range cs {
-		if err := c.do(ctx, tx.StmtContext(ctx, c.stmt)); err != nil {
+	return s.exclusively(ctx, func() error {
+		if err := all(); err != nil {
 			return err
 		}
-	}
-	if err := fpBeforeCommit.Hit(); err != nil {
-		return err
-	}
-	return tx.Commit()
+		return fpBeforeCommit.Hit()
+	})
 }
 
 // changes are those of a batch, in no order that matters: no two are of one row.

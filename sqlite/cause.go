@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -11,15 +10,9 @@ import (
 	cube "cubesandbox"
 )
 
-// cause gives an error the name that callers know. What breaks off because a context
-// has ended has many faces: a rolled back transaction, a closed statement, a lost
-// connection.
-func cause(ctx context.Context, err error) error {
+// cause gives an error of SQLite's the name that callers know.
+func cause(err error) error {
 	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %v", ctx.Err(), err)
 	case code(err) == sqlite3.SQLITE_FULL:
 		return fmt.Errorf("%w: %w", cube.ErrNoSpace, err)
 	case code(err) == sqlite3.SQLITE_CONSTRAINT:

@@ -32,7 +32,7 @@ func scanPlan(scan func(...any) error) (p cube.Plan, err error) {
 
 // Plans implements cube.Store.
 func (s *Store) Plans(ctx context.Context) ([]cube.Plan, error) {
-	all, err := list(ctx, s.plans.all, scanPlan)
+	all, err := list(ctx, s, s.plans.all, scanPlan)
 	slices.SortFunc(all, func(a, b cube.Plan) int {
 		return cmp.Or(a.BeganAt.Compare(b.BeganAt), cmp.Compare(a.ID, b.ID))
 	})

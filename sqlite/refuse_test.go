@@ -19,7 +19,7 @@ func filled(t *testing.T) (path string, content []byte) {
 		t.Fatal(err)
 	}
 	for range 100 {
-		if err := s.PutSandboxes(t.Context(), complete(cube.NewSandboxID())); err != nil {
+		if err := write(s, complete(cube.NewSandboxID())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -35,7 +35,7 @@ func filled(t *testing.T) (path string, content []byte) {
 func TestADatabaseOfANewerVersionAndACorruptOneAreRefused(t *testing.T) {
 	newer, _ := filled(t)
 	s := open(t, newer)
-	if _, err := s.db.Exec(`INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1)`); err != nil {
+	if _, err := s.conn.ExecContext(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1)`); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
@@ -87,10 +87,10 @@ func TestAnEmptyFileIsANewDatabase(t *testing.T) {
 func TestARecordThatCannotBeReadIsCorruptAndNamed(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "db"))
 	r := complete(cube.NewSandboxID())
-	if err := s.PutSandboxes(t.Context(), r); err != nil {
+	if err := write(s, r); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.db.Exec(`UPDATE sandboxes SET metadata = '[1]'`); err != nil {
+	if _, err := s.conn.ExecContext(t.Context(), `UPDATE sandboxes SET metadata = '[1]'`); err != nil {
 		t.Fatal(err)
 	}
 	_, one := s.Sandbox(t.Context(), r.ID)

@@ -74,7 +74,7 @@ func scanSandbox(scan func(...any) error) (r cube.Record, err error) {
 
 // Sandbox implements cube.Store.
 func (s *Store) Sandbox(ctx context.Context, id cube.SandboxID) (cube.Record, error) {
-	all, err := list(ctx, s.sandboxes.one, scanSandbox, string(id))
+	all, err := list(ctx, s, s.sandboxes.one, scanSandbox, string(id))
 	if err == nil && len(all) == 0 {
 		err = cube.ErrNotFound
 	}
@@ -86,7 +86,7 @@ func (s *Store) Sandbox(ctx context.Context, id cube.SandboxID) (cube.Record, er
 
 // Sandboxes implements cube.Store.
 func (s *Store) Sandboxes(ctx context.Context) ([]cube.Record, error) {
-	rs, err := list(ctx, s.sandboxes.all, scanSandbox)
+	rs, err := list(ctx, s, s.sandboxes.all, scanSandbox)
 	slices.SortFunc(rs, func(a, b cube.Record) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.ID, b.ID))
 	})

@@ -41,7 +41,7 @@ func scanSnapshot(scan func(...any) error) (s cube.Snapshot, err error) {
 
 // Snapshots implements cube.Store.
 func (s *Store) Snapshots(ctx context.Context) ([]cube.Snapshot, error) {
-	all, err := list(ctx, s.snapshots.all, scanSnapshot)
+	all, err := list(ctx, s, s.snapshots.all, scanSnapshot)
 	slices.SortFunc(all, func(a, b cube.Snapshot) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})

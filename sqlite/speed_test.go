@@ -19,7 +19,7 @@ func TestAPutTakesLessThanAMillisecondAndAListOfTenThousandLessThanAHundred(t *t
 	for i := range took {
 		r := complete(cube.NewSandboxID())
 		begin := time.Now()
-		if err := s.PutSandboxes(t.Context(), r); err != nil {
+		if err := write(s, r); err != nil {
 			t.Fatal(err)
 		}
 		took[i] = time.Since(begin)
@@ -32,7 +32,7 @@ func TestAPutTakesLessThanAMillisecondAndAListOfTenThousandLessThanAHundred(t *t
 	for i := range many {
 		many[i] = complete(cube.NewSandboxID())
 	}
-	if err := s.PutSandboxes(t.Context(), many...); err != nil {
+	if err := write(s, many...); err != nil {
 		t.Fatal(err)
 	}
 	runtime.LockOSThread()
@@ -70,7 +70,7 @@ func BenchmarkPutSandbox(b *testing.B) {
 	defer s.Close()
 	r := complete(cube.NewSandboxID())
 	for b.Loop() {
-		if err := s.PutSandboxes(b.Context(), r); err != nil {
+		if err := write(s, r); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -88,7 +88,7 @@ func BenchmarkOpenAndList(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if err := s.PutSandboxes(b.Context(), many...); err != nil {
+			if err := write(s, many...); err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {

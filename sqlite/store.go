@@ -7,8 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
-	"syscall"
+	"path/filepath"
 
 	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite" // the driver
@@ -28,7 +29,12 @@ type Store struct {
 	lock *os.File
 	wal  *wal
 
+	turn chan struct{} // held by who uses the following
+	conn *sql.Conn     // the only one, from Open to Close
+
+	begin, commit, rollback              *sql.Stmt
 	sandboxes, snapshots, plans, answers statements
+	prepared                             []*sql.Stmt // all of them
 }
 
 var _ cube.Store = (*Store)(nil)
@@ -36,87 +42,34 @@ var _ cube.Store = (*Store)(nil)
 // Open opens the database at path, making or migrating it where need be. One
 // process can have it open, by an flock on path.lock: another gets ErrConflict. A file
 // that is damaged is ErrCorrupt, one of a newer version ErrIncompatible.
-func Open(path string) (_ *Store, err error) {
-	s := &Store{}
-	if s.lock, err = lock(path + ".lock"); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			s.lock.Close()
-		}
-	}()
-	if err := touch(path); err != nil {
-		return nil, err
-	}
-	if s.db, err = sql.Open("sqlite", "file:"+escape(path)+pragmas); err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			s.db.Close()
-		}
-	}()
-	// One connection: there is one writer, and readers come at start only.
-	s.db.SetMaxOpenConns(1)
-	ctx := context.Background()
-	for _, step := range []func(context.Context, string) error{s.check, s.migrate} {
-		if err := step(ctx, path); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.prepare(); err != nil {
-		return nil, err
-	}
-	if s.wal, err = openWAL(path + "-wal"); err != nil {
+func Open(path string) (*Store, error) {
+	s := &Store{turn: make(chan struct{}, 1)}
+	if err := s.open(path); err != nil {
+		s.release() // what there is to say is said
 		return nil, err
 	}
 	return s, nil
 }
 
-// lock makes sure that nobody else has the database open.
-func lock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
+func (s *Store) open(path string) (err error) {
+	if s.lock, err = lock(path + ".lock"); err != nil {
+		return err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err == nil {
-		return f, nil
+	if err := touch(path); err != nil {
+		return err
 	}
-	f.Close()
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, fmt.Errorf("another server has the records open (%s); stop it, or use another --state-dir: %w", path, cube.ErrConflict)
+	if s.db, err = sql.Open("sqlite", "file:"+escape(path)+pragmas); err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
 	}
-	return nil, fmt.Errorf("lock %s: %w", path, err)
-}
-
-// touch makes the file with its mode, before SQLite makes it with another, and gives
-// one that somebody has copied back its mode again. The log gets that of the file.
-func touch(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("open the records: %w", err)
-	}
-	defer f.Close()
-	if err := f.Chmod(0o600); err != nil {
-		return fmt.Errorf("make the records their owner's alone: %w", err)
-	}
-	return nil
-}
-
-// escape makes a path safe in a SQLite URI.
-func escape(path string) string {
-	var b []byte
-	for i := range len(path) {
-		switch c := path[i]; c {
-		case '?', '#', '%':
-			b = fmt.Appendf(b, "%%%02x", c)
-		default:
-			b = append(b, c)
+	// There is one writer, and readers come at start only.
+	s.db.SetMaxOpenConns(1)
+	ctx := context.Background()
+	for _, step := range []func(context.Context, string) error{s.check, s.migrate, s.prepare, s.openLog} {
+		if err := step(ctx, path); err != nil {
+			return err
 		}
 	}
-	return string(b)
+	return nil
 }
 
 // check reads the whole database, which takes about 1 ms for 1,000 records: damage is
@@ -128,7 +81,7 @@ func (s *Store) check(ctx context.Context, path string) error {
 	case err != nil && broken(err):
 		found = err.Error()
 	case err != nil:
-		return fmt.Errorf("open the records in %s: %w", path, cause(ctx, err))
+		return fmt.Errorf("open the records in %s: %w", path, cause(err))
 	case found == "ok":
 		return nil
 	}
@@ -147,7 +100,7 @@ func (s *Store) migrate(ctx context.Context, path string) error {
 	}
 	have, err := p.GetDBVersion(ctx)
 	if err != nil {
-		return fmt.Errorf("version of the records in %s: %w", path, cause(ctx, err))
+		return fmt.Errorf("version of the records in %s: %w", path, cause(err))
 	}
 	sources := p.ListSources()
 	if newest := sources[len(sources)-1].Version; have > newest {
@@ -155,22 +108,62 @@ func (s *Store) migrate(ctx context.Context, path string) error {
 			path, have, newest, cube.ErrIncompatible)
 	}
 	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("migrate the records in %s: %w", path, cause(ctx, err))
+		return fmt.Errorf("migrate the records in %s: %w", path, cause(err))
 	}
 	return nil
 }
 
-func (s *Store) prepare() (err error) {
-	for _, t := range []struct {
-		table
-		into *statements
-	}{{sandboxes, &s.sandboxes}, {snapshots, &s.snapshots}, {plans, &s.plans}, {answers, &s.answers}} {
-		if *t.into, err = t.prepare(s.db); err != nil {
-			return err
+func (s *Store) prepare(ctx context.Context, path string) (err error) {
+	if s.conn, err = s.db.Conn(ctx); err != nil {
+		return fmt.Errorf("open the records in %s: %w", path, cause(err))
+	}
+	queries := map[string]**sql.Stmt{"BEGIN IMMEDIATE": &s.begin, "COMMIT": &s.commit, "ROLLBACK": &s.rollback}
+	maps.Copy(queries, sandboxes.queries(&s.sandboxes))
+	maps.Copy(queries, snapshots.queries(&s.snapshots))
+	maps.Copy(queries, plans.queries(&s.plans))
+	maps.Copy(queries, answers.queries(&s.answers))
+	for query, stmt := range queries {
+		if *stmt, err = s.conn.PrepareContext(ctx, query); err != nil {
+			return fmt.Errorf("prepare %q: %w", query, cause(err))
 		}
+		s.prepared = append(s.prepared, *stmt)
 	}
 	return nil
+}
+
+// openLog makes the names of the files durable, now that they are all there.
+func (s *Store) openLog(_ context.Context, path string) (err error) {
+	if s.wal, err = openWAL(path + "-wal"); err != nil {
+		return err
+	}
+	return syncNames(filepath.Dir(path))
 }
 
 // Close implements cube.Store.
-func (s *Store) Close() error { return errors.Join(s.wal.close(), s.db.Close(), s.lock.Close()) }
+func (s *Store) Close() error {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	return s.release()
+}
+
+// release closes what is open: the statements before their connection, which SQLite
+// would keep open for them, and the lock last.
+func (s *Store) release() error {
+	var errs []error
+	if s.wal != nil {
+		errs = append(errs, s.wal.close())
+	}
+	for _, stmt := range s.prepared {
+		errs = append(errs, stmt.Close())
+	}
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close())
+	}
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,11 @@ func open(t *testing.T, path string) *Store {
 	return s
 }
 
+// write puts records together.
+func write(s *Store, rs ...cube.Record) error {
+	return s.Apply(context.Background(), cube.Batch{Sandboxes: rs})
+}
+
 // complete is a record with something in every field.
 func complete(id cube.SandboxID) cube.Record {
 	yes := true
@@ -36,6 +42,7 @@ func complete(id cube.SandboxID) cube.Record {
 		EndAt: now.Add(time.Nanosecond), OnTimeout: cube.OnTimeoutPause, AutoResume: true, AllowInternet: &yes,
 		Network: json.RawMessage(`{"a":1}`), MCP: json.RawMessage(`{}`), Image: cube.NewSnapshotID(),
 		StartedAt: now, ChangedAt: now.Add(time.Second), End: &cube.Death{Reason: cube.DeathOOM, Detail: "d", At: now},
+		AutoRecover: true, FilesFallback: true, Restored: cube.RestoredFiles, Recoverable: true, RecoveredAt: now.Add(time.Hour),
 	}
 }
 
@@ -44,15 +51,23 @@ func TestWhatIsPutIsGotBackEqual(t *testing.T) {
 	s := open(t, path)
 	ctx := t.Context()
 	want := complete(cube.NewSandboxID())
-	for i := range reflect.ValueOf(want).NumField() {
-		if reflect.ValueOf(want).Field(i).IsZero() {
-			t.Fatalf("the test leaves %s empty", reflect.TypeOf(want).Field(i).Name)
+	empty := cube.Record{ID: cube.NewSandboxID(), Phase: cube.PhaseCreating}
+	b := cube.Batch{
+		Sandboxes: []cube.Record{want, empty},
+		Snapshots: []cube.Snapshot{{ID: cube.NewSnapshotID(), Name: "n", Source: want.ID, Template: want.Template, State: cube.SnapshotReady,
+			CreatedAt: want.StartedAt, Limits: want.Limits, Env: map[string]string{"A": "1"}, Bytes: 1 << 40, Durable: true}},
+		Plans: []cube.Plan{{ID: cube.NewPlanID(), Verb: cube.VerbClone, Sandbox: want.ID, Image: want.Image, Made: []cube.SandboxID{empty.ID, want.ID},
+			Key: "ü\n'", Request: strings.Repeat("ab", 32), BeganAt: want.StartedAt}},
+		Answers: []cube.Answer{{Key: "ü\n'", Request: strings.Repeat("ab", 32), Sandboxes: []cube.SandboxID{empty.ID}, Image: want.Image, At: want.StartedAt}},
+	}
+	for _, v := range []any{want, b.Snapshots[0], b.Plans[0], b.Answers[0]} {
+		for i := range reflect.ValueOf(v).NumField() {
+			if reflect.ValueOf(v).Field(i).IsZero() {
+				t.Fatalf("the test leaves %s of %T empty", reflect.TypeOf(v).Field(i).Name, v)
+			}
 		}
 	}
-	empty := cube.Record{ID: cube.NewSandboxID(), Phase: cube.PhaseCreating}
-	snap := cube.Snapshot{ID: cube.NewSnapshotID(), Name: "n", Source: want.ID, Template: want.Template, State: cube.SnapshotReady,
-		CreatedAt: want.StartedAt, Limits: want.Limits, Env: map[string]string{"A": "1"}, Bytes: 1 << 40}
-	if err := errors.Join(s.PutSandboxes(ctx, want, empty), s.PutSnapshot(ctx, snap)); err != nil {
+	if err := s.Apply(ctx, b); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -64,36 +79,42 @@ func TestWhatIsPutIsGotBackEqual(t *testing.T) {
 			t.Errorf("got  %+v (%v)\nwant %+v", got, err, w)
 		}
 	}
-	if got, err := s.Snapshots(ctx); err != nil || len(got) != 1 || !reflect.DeepEqual(got[0], snap) {
-		t.Errorf("got %+v (%v), want %+v", got, err, snap)
+	snaps, err1 := s.Snapshots(ctx)
+	plans, err2 := s.Plans(ctx)
+	answers, err3 := s.Answers(ctx)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(snaps, b.Snapshots) || !reflect.DeepEqual(plans, b.Plans) || !reflect.DeepEqual(answers, b.Answers) {
+		t.Errorf("got  %+v, %+v, %+v\nwant %+v, %+v, %+v", snaps, plans, answers, b.Snapshots, b.Plans, b.Answers)
 	}
 }
 
 func TestSeveralAreStoredTogetherOrNotAtAll(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "db"))
 	old := complete(cube.NewSandboxID())
-	if err := s.PutSandboxes(t.Context(), old); err != nil {
+	if err := write(s, old); err != nil {
 		t.Fatal(err)
 	}
 	var pages int
-	if err := s.db.QueryRow(`PRAGMA page_count`).Scan(&pages); err != nil {
+	if err := s.conn.QueryRowContext(t.Context(), `PRAGMA page_count`).Scan(&pages); err != nil {
 		t.Fatal(err)
 	}
 	// The disk is full after 4 pages more: in the midst of what is put.
-	if _, err := s.db.Exec(fmt.Sprintf(`PRAGMA max_page_count = %d`, pages+4)); err != nil {
+	if _, err := s.conn.ExecContext(t.Context(), fmt.Sprintf(`PRAGMA max_page_count = %d`, pages+4)); err != nil {
 		t.Fatal(err)
 	}
 	var many []cube.Record
 	for range 100 {
 		many = append(many, complete(cube.NewSandboxID()))
 	}
-	if err := s.PutSandboxes(t.Context(), many...); !errors.Is(err, cube.ErrNoSpace) {
+	if err := write(s, many...); !errors.Is(err, cube.ErrNoSpace) {
 		t.Errorf("got %v, want no space", err)
 	}
 	if all, err := s.Sandboxes(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("got %d (%v), want the one from before", len(all), err)
 	}
-	if err := s.PutSandboxes(t.Context(), many[0]); err != nil {
+	if err := write(s, many[0]); err != nil {
 		t.Errorf("one that there is room for: %v", err)
 	}
 }
@@ -115,7 +136,7 @@ func TestOneProcessHasItOpen(t *testing.T) {
 func TestTheFilesAreTheOwnersAlone(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, filepath.Join(dir, "db"))
-	if err := s.PutSandboxes(t.Context(), complete(cube.NewSandboxID())); err != nil {
+	if err := write(s, complete(cube.NewSandboxID())); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -125,7 +146,7 @@ func TestTheFilesAreTheOwnersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open(t, filepath.Join(dir, "db"))
-	if err := s.PutSandboxes(t.Context(), complete(cube.NewSandboxID())); err != nil {
+	if err := write(s, complete(cube.NewSandboxID())); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(dir)

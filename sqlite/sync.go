@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	cube "cubesandbox"
 )
 
 // errClosed is what Sync returns after Close.
@@ -18,7 +20,7 @@ var errClosed = errors.New("the records are closed")
 // where SQLite has met it and gone on.
 type wal struct {
 	file  *os.File
-	fsync func(*os.File) error
+	flush func(*os.File) error
 
 	// turn is held by who syncs, or closes.
 	turn chan struct{}
@@ -39,7 +41,7 @@ func openWAL(path string) (*wal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the log of the records: %w", err)
 	}
-	return &wal{file: f, fsync: fdatasync, turn: make(chan struct{}, 1)}, nil
+	return &wal{file: f, flush: flush, turn: make(chan struct{}, 1)}, nil
 }
 
 // sync returns when what was in the log before it was called is durable.
@@ -81,9 +83,10 @@ func (w *wal) fly(f *flight) {
 	w.mu.Lock()
 	w.next = nil
 	w.mu.Unlock()
-	// The kernel tells of what it could not write once, and then takes it for written.
+	// The kernel tells of what it could not write once, and then takes it for written:
+	// after an error no later success means anything.
 	if w.err == nil {
-		w.err = w.fsync(w.file)
+		w.err = w.flush(w.file)
 	}
 	f.err = w.err
 	close(f.done)
@@ -97,26 +100,24 @@ func (w *wal) close() error {
 	return w.file.Close()
 }
 
-func fdatasync(f *os.File) error {
-	for {
-		switch err := unix.Fdatasync(int(f.Fd())); err {
-		case nil:
-			return nil
-		case unix.EINTR:
-		default:
-			return fmt.Errorf("sync %s: %w; what was written last is not known to be on disk, until the server is started again", f.Name(), err)
-		}
+// flush writes a file to its disk. It reports one that is no more where SQLite looks
+// for it too: what somebody has removed is lost at a power cut, however durable it is.
+func flush(f *os.File) error {
+	var st unix.Stat_t
+	err := error(unix.EINTR)
+	for err == unix.EINTR {
+		err = unix.Fdatasync(int(f.Fd()))
 	}
-}
-
-// syncDir makes the names of the files in a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
+	if err == nil {
+		err = unix.Fstat(int(f.Fd()), &st)
 	}
-	defer d.Close()
-	return d.Sync()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w; until the server is started again, nothing is known to be on disk", f.Name(), err)
+	case st.Nlink == 0:
+		return fmt.Errorf("%s was removed while the server had it open; stop the server, which has all records yet and writes them to the database: %w", f.Name(), cube.ErrCorrupt)
+	}
+	return nil
 }
 
 // Sync implements cube.Store.

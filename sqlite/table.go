@@ -1,9 +1,7 @@
 package sqlite
 
 import (
-	"context"
 	"database/sql"
-	"fmt"
 	"strings"
 )
 
@@ -34,35 +32,10 @@ func (t table) drop() string { return "DELETE FROM " + t.name + t.where() }
 
 func (t table) where() string { return " WHERE " + t.columns[0] + " = ?" }
 
-// statements are those of a table, prepared. They end with the database.
+// statements are those of a table, prepared. They end with their connection.
 type statements struct{ put, drop, one, all *sql.Stmt }
 
-func (t table) prepare(db *sql.DB) (s statements, err error) {
-	for query, stmt := range map[string]**sql.Stmt{t.put(): &s.put, t.drop(): &s.drop, t.one(): &s.one, t.all(): &s.all} {
-		if *stmt, err = db.Prepare(query); err != nil {
-			return s, fmt.Errorf("prepare %q: %w", query, err)
-		}
-	}
-	return s, nil
-}
-
-// list returns what a query finds.
-func list[T any](ctx context.Context, stmt *sql.Stmt, scan func(func(...any) error) (T, error), args ...any) ([]T, error) {
-	rows, err := stmt.QueryContext(ctx, args...)
-	if err != nil {
-		return nil, cause(ctx, err)
-	}
-	defer rows.Close()
-	var out []T
-	for rows.Next() {
-		v, err := scan(rows.Scan)
-		if err != nil {
-			return nil, cause(ctx, err)
-		}
-		out = append(out, v)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, cause(ctx, err)
-	}
-	return out, nil
+// queries says which statement goes where.
+func (t table) queries(s *statements) map[string]**sql.Stmt {
+	return map[string]**sql.Stmt{t.put(): &s.put, t.drop(): &s.drop, t.one(): &s.one, t.all(): &s.all}
 }

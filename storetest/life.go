@@ -44,7 +44,7 @@ func child(open Open, path string) error {
 			family[i] = cube.Record{ID: cube.NewSandboxID(), Alias: alias, Metadata: map[string]string{"k": alias}}
 		}
 		for gen := range cube.Generation(3) {
-			if err := s.PutSandboxes(ctx, next(family, gen+1)...); err != nil {
+			if err := s.Apply(ctx, cube.Batch{Sandboxes: next(family, gen+1)}); err != nil {
 				return err
 			}
 			fmt.Println(alias, gen+1)
@@ -81,7 +81,7 @@ func lives() []promise {
 						for i := range family {
 							family[i] = cube.Record{ID: cube.NewSandboxID(), Alias: alias, Generation: 1}
 						}
-						if err := x.s.PutSandboxes(x.ctx, family...); err != nil {
+						if err := x.s.Apply(x.ctx, cube.Batch{Sandboxes: family}); err != nil {
 							return
 						}
 						mu.Lock()
@@ -160,14 +160,18 @@ func (x *X) whole(acknowledged map[string]cube.Generation) {
 // works checks that every method does, or that none does.
 func (x *X) works(s cube.Store, want bool) {
 	x.Helper()
-	r, snap := x.gen.record(), x.gen.snapshot()
-	_, list := s.Sandboxes(x.ctx)
-	_, snaps := s.Snapshots(x.ctx)
-	put := s.PutSandboxes(x.ctx, r)
+	r := x.gen.record()
+	apply := s.Apply(x.ctx, cube.Batch{Sandboxes: []cube.Record{r}, Plans: []cube.Plan{x.gen.plan()}})
+	one := s.Apply(x.ctx, cube.Batch{Sandboxes: []cube.Record{r}})
 	_, get := s.Sandbox(x.ctx, r.ID)
+	_, sandboxes := s.Sandboxes(x.ctx)
+	_, snapshots := s.Snapshots(x.ctx)
+	_, plans := s.Plans(x.ctx)
+	_, answers := s.Answers(x.ctx)
+	drop := s.Apply(x.ctx, cube.Batch{DropSandboxes: []cube.SandboxID{r.ID}})
 	for what, err := range map[string]error{
-		"list": list, "list snapshots": snaps, "put": put, "get": get, "delete": s.DeleteSandbox(x.ctx, r.ID),
-		"put snapshot": s.PutSnapshot(x.ctx, snap), "delete snapshot": s.DeleteSnapshot(x.ctx, snap.ID),
+		"apply": apply, "apply one": one, "get": get, "list sandboxes": sandboxes, "list snapshots": snapshots,
+		"list plans": plans, "list answers": answers, "drop": drop, "sync": s.Sync(x.ctx),
 	} {
 		if (err == nil) != want {
 			x.Errorf("%s: got error %v, want it to work: %v", what, err, want)

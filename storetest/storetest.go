@@ -1,8 +1,10 @@
 // Package storetest is one suite that every cube.Store must pass: each sentence of
 // the contract in store.go is a subtest that is named after the promise, with kill
-// -9 and contexts that end included.
+// -9 and contexts that end included. What a power cut leaves only a real disk can
+// show: that is the store's own test.
 //
-// A store's own tests call Run, and Killed, which needs Main in their TestMain.
+// A store's own tests call Run, and, where it outlives its process, Killed, which
+// needs Main in their TestMain.
 package storetest
 
 import (
@@ -29,7 +31,7 @@ type promise struct {
 
 // Run shows every promise but for those of Killed, each with a new store.
 func Run(t *testing.T, open Open) {
-	show(t, open, slices.Concat(puts(), lists(), contexts(), lives()))
+	show(t, open, slices.Concat(applies(), batches(), lists(), contexts(), syncs(), lives()))
 }
 
 // Killed shows what is promised for the end of the process.
@@ -94,9 +96,14 @@ func (x *X) wantError(err, want error, what string) {
 	}
 }
 
+func (x *X) apply(b cube.Batch) {
+	x.Helper()
+	x.noError(x.s.Apply(x.ctx, b), "apply")
+}
+
 func (x *X) put(rs ...cube.Record) {
 	x.Helper()
-	x.noError(x.s.PutSandboxes(x.ctx, rs...), "put")
+	x.apply(cube.Batch{Sandboxes: rs})
 }
 
 // holds checks that a record is there as it was put.
@@ -110,6 +117,7 @@ func (x *X) holds(want cube.Record) {
 	x.same(got, want)
 }
 
+// all are the sandboxes.
 func (x *X) all() []cube.Record {
 	x.Helper()
 	rs, err := x.s.Sandboxes(x.ctx)

@@ -32,6 +32,20 @@ func (g generator) snapshot() cube.Snapshot {
 	return s
 }
 
+func (g generator) plan() cube.Plan {
+	var p cube.Plan
+	g.fill(reflect.ValueOf(&p).Elem())
+	p.ID = cube.NewPlanID()
+	return p
+}
+
+func (g generator) answer() cube.Answer {
+	var a cube.Answer
+	g.fill(reflect.ValueOf(&a).Elem())
+	a.Key = g.text() + cube.NewPlanID()
+	return a
+}
+
 // fill puts something into v; for types that a record does not have it panics.
 func (g generator) fill(v reflect.Value) {
 	switch v.Interface().(type) {
@@ -61,6 +75,8 @@ func (g generator) fill(v reflect.Value) {
 		}
 	case reflect.Map:
 		g.fillMap(v)
+	case reflect.Slice:
+		g.fillSlice(v)
 	case reflect.Struct:
 		for i := range v.NumField() {
 			g.fill(v.Field(i))
@@ -82,6 +98,18 @@ func (g generator) fillMap(v reflect.Value) {
 		g.fill(key)
 		g.fill(value)
 		v.SetMapIndex(key, value)
+	}
+}
+
+// fillSlice leaves it nil, or empty, or puts something in.
+func (g generator) fillSlice(v reflect.Value) {
+	n := g.IntN(5) - 1
+	if n < 0 {
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), n, n))
+	for i := range n {
+		g.fill(v.Index(i))
 	}
 }
 
@@ -117,7 +145,7 @@ func (g generator) object() json.RawMessage {
 
 // same checks that got is what was put: times to the nanosecond and in UTC, JSON
 // as JSON (its spaces are nobody's), and everything else exactly, nil and empty maps
-// told apart.
+// and lists told apart.
 func (x *X) same(got, want any) {
 	x.Helper()
 	w := reflect.New(reflect.TypeOf(want)).Elem()

@@ -11,7 +11,7 @@ import (
 // rounds is how many random values are tried.
 const rounds = 300
 
-func puts() []promise {
+func applies() []promise {
 	return []promise{
 		{"put: what is put is got back equal, also by the next that opens it", func(x *X) {
 			var all []cube.Record
@@ -52,18 +52,23 @@ func puts() []promise {
 				x.holds(r)
 			}
 		}},
-		{"put: of several none is stored when one cannot be", func(x *X) {
-			old, other := x.gen.record(), x.gen.record()
-			x.put(old)
-			changed, bad := x.gen.record(), x.gen.record()
-			changed.ID = old.ID
-			bad.Network = json.RawMessage(`{`) // is no JSON
-			if err := x.s.PutSandboxes(x.ctx, changed, other, bad); err == nil {
-				x.Error("got no error")
-			}
-			x.holds(old)
-			if got := x.all(); len(got) != 1 {
-				x.Errorf("got %d records, want the one from before", len(got))
+		{"put: what the caller does to a record afterwards is its own, and what it is given too", func(x *X) {
+			no := false
+			r := cube.Record{ID: cube.NewSandboxID(), Metadata: map[string]string{"a": "b"}, AllowInternet: &no, Network: json.RawMessage(`{"a":1}`), End: &cube.Death{Detail: "d"}}
+			p := cube.Plan{ID: cube.NewPlanID(), Made: []cube.SandboxID{"a"}}
+			x.apply(cube.Batch{Sandboxes: []cube.Record{r}, Plans: []cube.Plan{p}})
+			r.Metadata["a"], *r.AllowInternet, r.Network[2], r.End.Detail, p.Made[0] = "changed", true, 'x', "changed", "changed"
+			for range 2 {
+				got := x.all()
+				plans, err := x.s.Plans(x.ctx)
+				if err != nil || len(got) != 1 || len(plans) != 1 {
+					x.Fatalf("got %+v, %+v (%v), want one of each", got, plans, err)
+				}
+				g := got[0]
+				if g.Metadata["a"] != "b" || *g.AllowInternet || string(g.Network) != `{"a":1}` || g.End.Detail != "d" || plans[0].Made[0] != "a" {
+					x.Errorf("got %+v, %+v: the store has what its caller has", g, plans)
+				}
+				g.Metadata["a"], *g.AllowInternet, g.Network[2], g.End.Detail, plans[0].Made[0] = "changed", true, 'x', "changed", "changed"
 			}
 		}},
 		{"put: the caller's record is left alone", func(x *X) {
@@ -77,22 +82,6 @@ func puts() []promise {
 			}
 		}},
 		{"put: many at the same time", func(x *X) { x.manyAtOnce(8, 40) }},
-		{"delete: is idempotent, and what is deleted is not found", func(x *X) {
-			a, b := x.gen.record(), x.gen.record()
-			x.put(a, b)
-			for range 2 {
-				x.noError(x.s.DeleteSandbox(x.ctx, a.ID), "delete")
-				_, err := x.s.Sandbox(x.ctx, a.ID)
-				x.wantError(err, cube.ErrNotFound, "get")
-				x.holds(b)
-			}
-			x.reopen()
-			_, err := x.s.Sandbox(x.ctx, a.ID)
-			x.wantError(err, cube.ErrNotFound, "get after reopening")
-			x.noError(x.s.DeleteSandbox(x.ctx, cube.NewSandboxID()), "delete what never was")
-			x.put(a)
-			x.holds(a)
-		}},
 		{"get: an unknown id is not found", func(x *X) {
 			for _, id := range []cube.SandboxID{cube.NewSandboxID(), "", "'"} {
 				_, err := x.s.Sandbox(x.ctx, id)
@@ -128,7 +117,7 @@ func (x *X) manyAtOnce(writers, n int) {
 				for i := range family {
 					family[i].Generation++
 				}
-				if err := x.s.PutSandboxes(x.ctx, family...); err != nil {
+				if err := x.s.Apply(x.ctx, cube.Batch{Sandboxes: family}); err != nil {
 					x.Errorf("put: %v", err)
 					return
 				}
