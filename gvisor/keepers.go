@@ -213,7 +213,8 @@ func (ks *keepers) hold(ctx context.Context, version string) (_ *keeper, added b
 		return k, false, nil
 	}
 	if !ks.engines.has(version) {
-		return nil, false, fmt.Errorf("engine %s is not installed (installed: %s): %w", version, strings.Join(ks.engines.installed(), ", "), cube.ErrIncompatible)
+		return nil, false, fmt.Errorf("it was made by engine %s, which is not installed (installed are %s); start a server of that version once with this state directory, or use an image of these: %w",
+			version, strings.Join(ks.engines.installed(), ", "), cube.ErrIncompatible)
 	}
 	k, err := connect(ctx, otherPlace(ks.runDir, ks.engines, version), ks.died)
 	if err != nil {
