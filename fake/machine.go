@@ -122,6 +122,14 @@ func (m *Machine) Corrupt(id cube.ImageID) error {
 	})
 }
 
+// Tear makes an image what a power cut leaves of one that was not durable yet.
+func (m *Machine) Tear(id cube.ImageID) error {
+	if err := m.Corrupt(id); err != nil {
+		return err
+	}
+	return m.changeImage(id, func(img *image) { img.Durable = false })
+}
+
 // Age makes an image that of another engine version.
 func (m *Machine) Age(id cube.ImageID) error {
 	return m.changeImage(id, func(img *image) { img.Engine = "fake-0" })

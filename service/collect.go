@@ -10,7 +10,7 @@ import (
 	cube "cubesandbox"
 )
 
-// collectEvery is how often garbage is looked for.
+// collectEvery is how often garbage is looked for, where nothing else is said.
 const collectEvery = 10 * time.Minute
 
 // Collector frees a kind of garbage that it knows of, or, dry, only says what it would.

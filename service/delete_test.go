@@ -2,7 +2,9 @@ package service
 
 import (
 	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	cube "cubesandbox"
 )
@@ -156,5 +158,59 @@ func TestATemplateThatWasMadeAgainIsNotDeletedByAnOldPlan(t *testing.T) {
 	}
 	if plans, err := w.store.Plans(t.Context()); err != nil || len(plans) != 0 {
 		t.Errorf("plans are left: %v (%v)", plans, err)
+	}
+}
+
+func TestGarbageIsCollectedAtStartAndOnATimer(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	r := w.create()
+	hide := func() cube.ImageID {
+		im, err := w.e.Save(ctx, r.ID, cube.NewSnapshotID())
+		must(t, err)
+		must(t, w.s.images.Hide(im.ID))
+		return im.ID
+	}
+	first := hide()
+	w.reopen()
+	if files(w, first) {
+		t.Error("a start has not collected what nothing needs")
+	}
+	w.close()
+	w.conf.CollectEvery = time.Millisecond
+	w.open()
+	second := hide()
+	eventually(t, "it is collected", func() bool { return !files(w, second) })
+}
+
+func TestWhatAPowerCutHasTornIsLostOnlyIfItWasNeverDurable(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	r := w.create()
+	var snaps [3]cube.Snapshot
+	for i := range snaps {
+		var err error
+		snaps[i], err = w.s.Snapshot(ctx, r.ID, cube.Snapshotting{})
+		must(t, err)
+	}
+	eventually(t, "all are durable", func() bool {
+		page, err := w.s.Snapshots(ctx, cube.SnapshotQuery{})
+		return err == nil && !slices.ContainsFunc(page.Snapshots, func(s cube.Snapshot) bool { return !s.Durable })
+	})
+	whole, promised, torn := snaps[0].ID, snaps[1].ID, snaps[2].ID
+	w.close()
+	must(t, w.m.Corrupt(promised))
+	must(t, w.m.Tear(torn))
+	w.open() // which has read all when it returns
+	for id, there := range map[cube.ImageID]bool{whole: true, promised: true, torn: false} {
+		if _, ok := w.s.snapshot(id); ok != there {
+			t.Errorf("snapshot %s is there: %v, want %v", id, ok, there)
+		}
+	}
+	if _, err := w.s.VerifyImage(ctx, string(promised)); !errors.Is(err, cube.ErrCorrupt) {
+		t.Errorf("the damaged one that was promised: %v, want that it says so", err)
+	}
+	if files(w, torn) {
+		t.Error("the files of the torn one are left")
 	}
 }

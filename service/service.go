@@ -73,7 +73,9 @@ type Config struct {
 	Booted, Restored int
 	// Keep is how long it is remembered why a sandbox ended; 0: 24 hours.
 	Keep time.Duration
-	Log  *slog.Logger
+	// CollectEvery is how often garbage is looked for; 0: every 10 minutes.
+	CollectEvery time.Duration
+	Log          *slog.Logger
 }
 
 // Service implements cube.Service.
@@ -117,6 +119,9 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	if c.Keep == 0 {
 		c.Keep = 24 * time.Hour
+	}
+	if c.CollectEvery == 0 {
+		c.CollectEvery = collectEvery
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -178,7 +183,7 @@ func (s *Service) Close() error {
 
 // upkeep does what nobody asks for.
 func (s *Service) upkeep() {
-	tick, sweep := time.NewTicker(upkeepEvery), time.NewTicker(collectEvery)
+	tick, sweep := time.NewTicker(upkeepEvery), time.NewTicker(s.conf.CollectEvery)
 	defer tick.Stop()
 	defer sweep.Stop()
 	for {
