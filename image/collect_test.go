@@ -76,6 +76,22 @@ func TestAFileSystemIsGarbageWhenNothingNamesOrHasIt(t *testing.T) {
 	}
 }
 
+func TestAFileSystemThatIsNamedMeanwhileStays(t *testing.T) {
+	s := open(t)
+	digest := putRootfs(t, s, []byte("abc"))
+	age(t, s.rootfsNotePath(digest))
+	w := begin(t, s, cube.NewSnapshotID())
+	fill(t, w, 4096)
+	if _, err := w.Publish(cube.Image{Rootfs: digest}, false); err != nil {
+		t.Fatal(err)
+	}
+	// As of one that nothing named when the collection began.
+	c := &collection{s: s}
+	if err := c.fileSystem(digest, s.rootfsPath(digest)); err != nil || len(c.found) != 0 || !exists(s.rootfsPath(digest)) {
+		t.Errorf("got %v, %v; want it to stay", c.found, err)
+	}
+}
+
 func TestWhatIsPutAgainIsYoungAgain(t *testing.T) {
 	s := open(t)
 	digest := putRootfs(t, s, []byte("abc"))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 
 	cube "cubesandbox"
@@ -99,19 +98,6 @@ func TestATornImageDoesNotBecomeDurable(t *testing.T) {
 		t.Errorf("a whole one: %v", err)
 	}
 	wantDurable(t, s, im.ID, true)
-}
-
-func TestADiskThatFailedIsNotBelievedAfterwards(t *testing.T) {
-	s := open(t)
-	im, other := publishAll(t, s, false), publishAll(t, s, false)
-	s.failSync(im.ID, syscall.EIO)
-	if err := s.Sync(background, im.ID); !errors.Is(err, syscall.EIO) {
-		t.Errorf("got %v, want the error of before", err)
-	}
-	wantDurable(t, s, im.ID, false)
-	if err := s.Sync(background, other.ID); err != nil {
-		t.Errorf("another image: %v", err)
-	}
 }
 
 func TestAnImageOfFilesOnlyHasNoMemory(t *testing.T) {

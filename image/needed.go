@@ -14,8 +14,8 @@ type Needed struct {
 }
 
 // Needed returns what any image names, hidden ones too. A manifest that cannot be read
-// is an error: what it names is not known. One that is hidden is not: nobody can make
-// anything of its image any more.
+// is an error: what it names is not known. One that is hidden, or garbage, is not:
+// nobody can make anything of its image any more.
 func (s *Store) Needed() (Needed, error) {
 	n := Needed{map[string]struct{}{}, map[string]struct{}{}}
 	ids, err := s.ids()
@@ -50,6 +50,9 @@ func (s *Store) any(id cube.ImageID) (cube.Image, error) {
 		if m, err = d.manifest(hiddenName); err != nil {
 			return cube.Image{}, notFound(id)
 		}
+	}
+	if err != nil && d.torn() {
+		return cube.Image{}, notFound(id)
 	}
 	return m.Image, err
 }

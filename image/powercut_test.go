@@ -1,0 +1,220 @@
+package image
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	cube "cubesandbox"
+)
+
+// disk is a journaled file system of its own, which commits nothing by time: what is
+// not synced is in memory alone.
+type disk struct {
+	file, dir string
+}
+
+func run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+}
+
+func newDisk(t *testing.T) disk {
+	t.Helper()
+	return makeDisk(t, filepath.Join(t.TempDir(), "disk"))
+}
+
+func makeDisk(t *testing.T, file string) disk {
+	t.Helper()
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 128<<20)); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "mkfs.ext4", "-q", "-F", file)
+	return mount(t, file)
+}
+
+func mount(t *testing.T, file string) disk {
+	t.Helper()
+	d := disk{file, t.TempDir()}
+	run(t, "mount", "-o", "loop,commit=600,noinit_itable", file, d.dir)
+	t.Cleanup(func() { run(t, "umount", d.dir) })
+	return d
+}
+
+// cut is the store as it is found after the power has gone now.
+func (d disk) cut(t *testing.T) *Store {
+	t.Helper()
+	after := filepath.Join(t.TempDir(), "after")
+	run(t, "cp", "--sparse=always", d.file, after)
+	s := reopen(t, filepath.Join(mount(t, after).dir, "s"))
+	s.boot = "after the power cut"
+	return s
+}
+
+// wantWhole fails if the image is not there, durable, and right in every byte.
+func wantWhole(t *testing.T, s *Store, im cube.Image) {
+	t.Helper()
+	if err := errors.Join(use(s, im.ID), s.Verify(background, im.ID)); err != nil {
+		t.Error(err)
+	}
+	if got, err := s.Image(im.ID); err != nil || !got.Durable || got.Bytes != im.Bytes {
+		t.Errorf("got %+v, %v; want %+v", got, err, im)
+	}
+}
+
+func TestWhatIsDurableSurvivesAPowerCut(t *testing.T) {
+	d := newDisk(t)
+	s := reopen(t, filepath.Join(d.dir, "s"))
+	digest := putRootfs(t, s, content(1<<20))
+	published := publishAll(t, s, true)
+	torn := publishAll(t, s, false)
+	synced, hidden := publishAll(t, s, false), publishAll(t, s, false)
+	for _, im := range []cube.Image{synced, hidden} {
+		if err := s.Sync(background, im.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Hide(hidden.ID); err != nil {
+		t.Fatal(err)
+	}
+	lost := publishAll(t, s, false)
+	after := d.cut(t)
+
+	wantWhole(t, after, published)
+	wantWhole(t, after, synced)
+	if got, err := after.Hidden(); err != nil || len(got) != 1 || got[0] != hidden.ID {
+		t.Errorf("got hidden %v, %v; want %s", got, err, hidden.ID)
+	}
+	if f, err := after.OpenRootfs(digest); err != nil {
+		t.Error(err)
+	} else if b, err := io.ReadAll(f); err != nil || len(b) != 1<<20 || f.Close() != nil {
+		t.Errorf("the file system has %d bytes, %v", len(b), err)
+	}
+	// Unless these are lost, nothing was cut.
+	if _, err := after.Image(lost.ID); !errors.Is(err, cube.ErrNotFound) {
+		t.Errorf("what was never synced: got %v, want ErrNotFound; the test shows nothing", err)
+	}
+	for what, err := range map[string]error{"use": use(after, torn.ID), "sync": after.Sync(background, torn.ID)} {
+		if !errors.Is(err, cube.ErrCorrupt) {
+			t.Errorf("%s of what was not durable yet: got %v, want ErrCorrupt", what, err)
+		}
+	}
+	age(t, after.Dir(torn.ID))
+	collect(t, after, map[string]cube.GarbageKind{string(torn.ID): cube.GarbageImage})
+}
+
+func TestWhatReturnsIsDurableAtOnce(t *testing.T) {
+	d := newDisk(t)
+	s := reopen(t, filepath.Join(d.dir, "s"))
+	published := publishAll(t, s, true)
+	wantWhole(t, d.cut(t), published)
+
+	synced := publishAll(t, s, false)
+	if err := s.Sync(background, synced.ID); err != nil {
+		t.Fatal(err)
+	}
+	wantWhole(t, d.cut(t), synced)
+
+	if err := s.Hide(synced.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := state(t, d.cut(t), synced.ID); got != "hidden" {
+		t.Errorf("hide: got %s, want hidden", got)
+	}
+
+	for _, what := range []string{"new", "there already, and not durable"} {
+		digest := putRootfs(t, s, []byte("root"))
+		if f, err := d.cut(t).OpenRootfs(digest); err != nil {
+			t.Errorf("file system, %s: %v", what, err)
+		} else {
+			f.Close()
+		}
+		// As somebody leaves one who is ended before it is durable.
+		putBack(t, s.rootfsPath(digest), []byte("root"))
+	}
+}
+
+func TestKilledAtAnyPlaceBeforeAPowerCutNothingIsHalf(t *testing.T) {
+	d := newDisk(t)
+	s := reopen(t, filepath.Join(d.dir, "s"))
+	kept := publishAll(t, s, true)
+	for _, c := range []struct {
+		point, do string
+		may       []string // be
+	}{
+		{"image/publish/verified", "durable", []string{"absent"}},
+		{"image/publish/synced", "durable", []string{"absent"}},
+		{"image/publish/renamed", "durable", []string{"absent", "durable"}},
+		{"image/publish/renamed", "publish", []string{"absent", "torn"}},
+		{"image/sync/synced", "sync", []string{"published"}},
+		{"image/hide/hidden", "hide", []string{"hidden"}},
+		{"image/delete/renamed", "delete", []string{"absent", "durable"}},
+	} {
+		t.Run(c.do+" "+c.point, func(t *testing.T) {
+			id := cube.NewSnapshotID()
+			if c.do != "durable" && c.do != "publish" {
+				id = publishAll(t, s, c.do != "sync").ID
+			}
+			kill(t, c.point, c.do, s.dir, string(id))
+			after := d.cut(t)
+			wantWhole(t, after, kept)
+			got := state(t, after, id)
+			for _, may := range c.may {
+				if got == may {
+					return
+				}
+			}
+			t.Errorf("got %s, want one of %v", got, c.may)
+		})
+	}
+}
+
+// state says what an image is after a power cut: whole in one way, torn, or not there.
+func state(t *testing.T, s *Store, id cube.ImageID) string {
+	t.Helper()
+	hidden, err := s.Hidden()
+	if err != nil {
+		t.Error(err)
+	}
+	im, err := s.Image(id)
+	if err == nil {
+		err = s.Verify(background, id)
+	}
+	switch {
+	case errors.Is(err, cube.ErrNotFound) && len(hidden) == 1 && hidden[0] == id:
+		return "hidden"
+	case errors.Is(err, cube.ErrNotFound):
+		return "absent"
+	case errors.Is(err, cube.ErrCorrupt) && !exists(filepath.Join(s.Dir(id), durableName)):
+		return "torn"
+	case err != nil:
+		t.Errorf("damaged: %v", err)
+	case im.Durable:
+		return "durable"
+	}
+	return "published"
+}
+
+func TestADiskThatFailedIsNotBelievedAfterwards(t *testing.T) {
+	small := tmpfs(t, "64m")
+	d := makeDisk(t, filepath.Join(small, "disk"))
+	s := reopen(t, filepath.Join(d.dir, "s"))
+	im := publishAll(t, s, false)
+	makeRoom := leave(t, small, 0) // the device cannot keep what it is given
+	if err := s.Sync(background, im.ID); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("got %v, want EIO", err)
+	}
+	makeRoom()
+	if err := s.Sync(background, im.ID); !errors.Is(err, syscall.EIO) {
+		t.Errorf("the device works again, what was to be written is gone: got %v, want EIO", err)
+	}
+	if exists(filepath.Join(s.Dir(im.ID), durableName)) {
+		t.Error("it is marked as durable")
+	}
+}
