@@ -1,0 +1,165 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cubesandbox/client"
+	"cubesandbox/e2e/lab"
+)
+
+// TestAPowerCutLosesNothingThatWasAnswered: clients create, save, pause, resume, roll
+// back, clone, kill and delete, and at a random moment the power is cut. Afterwards
+// what was paused resumes as it was, durable snapshots are whole, all that was answered
+// is on record, with the same tokens and keys, what ran is reported as ended and is
+// recovered, what was deleted stays deleted, and nothing else is there.
+func TestAPowerCutLosesNothingThatWasAnswered(t *testing.T) {
+	cuts := map[string]int{"": 3, "ci": 20, "long": 200}[lab.Form()]
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("CUBE_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("CUBE_SEED=%d", seed)
+	p := openPower(t, rand.New(rand.NewPCG(seed, 0)))
+	for n := range cuts {
+		p.round(n)
+		if t.Failed() {
+			t.Fatalf("cut %d of %d; the server's log:\n%s", n+1, cuts, p.lastLog())
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(p.l.counts)) {
+		t.Logf("%6d %s", p.l.counts[what], what)
+	}
+	for _, what := range []string{
+		"paused sandboxes resumed whole", "durable snapshots there", "running sandboxes reported as ended",
+		"running sandboxes recovered when asked", "keys answered as before", "killed sandboxes stay so",
+	} {
+		if p.l.counts[what] == 0 {
+			t.Errorf("the cuts showed nothing of: %s", what)
+		}
+	}
+}
+
+// power is a server whose power is cut again and again.
+type power struct {
+	t       *testing.T
+	s       *lab.Server
+	l       *ledger
+	random  *rand.Rand
+	witness string
+	dirs    []string // of templates that are built meanwhile
+}
+
+const workers = 3
+
+func openPower(t *testing.T, random *rand.Rand) *power {
+	t.Helper()
+	s, err := lab.OpenServerOn(t.Context(), lab.PowerCutDisk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+	p := &power{t: t, s: s, l: newLedger(), random: random, dirs: variants(t, "small", "smaller")}
+	in, st := witnessed(t, s, client.NewSandbox{Env: map[string]string{"WITNESS": "was here"}, Timeout: time.Hour})
+	snap, err := s.API.Snapshot(t.Context(), in.b.ID, "witness")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.witness = string(snap.ID)
+	p.l.boxes[in.b.ID] = &box{Sandbox: in.b, st: st, owner: workers}
+	p.l.templates["base"] = &template{id: s.Base}
+	p.l.snapshots[snap.ID] = &snapshot{id: snap.ID, source: in.b.ID, name: "witness", st: st, durable: true}
+	if err := lab.Until(answerTime, "the first snapshot is durable", func() error {
+		all, err := s.API.Snapshots(t.Context(), "")
+		if err == nil && (len(all) != 1 || !all[0].Durable) {
+			err = fmt.Errorf("they are %+v", all)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// round has clients at work, cuts the power, and looks at what is left.
+func (p *power) round(n int) {
+	ctx, stop := context.WithTimeout(p.t.Context(), 3*time.Minute)
+	defer stop()
+	working, done := context.WithCancel(ctx)
+	var cut atomic.Bool
+	var wg sync.WaitGroup
+	for owner := range workers {
+		w := &worker{t: p.t, s: p.s, l: p.l, owner: owner, random: rand.New(rand.NewPCG(p.random.Uint64(), 0)), witness: p.witness, cut: &cut}
+		wg.Go(func() { w.work(working) })
+	}
+	if n%3 == 1 {
+		b := &builder{t: p.t, s: p.s, l: p.l, random: rand.New(rand.NewPCG(p.random.Uint64(), 0)), dirs: p.dirs, cut: &cut}
+		wg.Go(func() { b.work(working) })
+	}
+	wg.Go(func() { watch(working, p.s, p.l) })
+	moment := time.NewTimer(200*time.Millisecond + time.Duration(p.random.Int64N(int64(2*time.Second))))
+	<-moment.C
+	cut.Store(true)
+	err := p.s.CutPower(ctx)
+	done()
+	wg.Wait()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	began := time.Now()
+	if err := p.s.Start(ctx); err != nil {
+		p.t.Fatal(err)
+	}
+	started := time.Since(began)
+	v := &verifier{t: p.t, ctx: ctx, s: p.s, l: p.l, random: p.random}
+	v.verify()
+	p.t.Logf("cut %d: started again in %v, looked at in %v, %d sandboxes, %d snapshots", n+1, started.Round(time.Millisecond),
+		(time.Since(began) - started).Round(time.Millisecond), len(p.l.boxes), len(p.l.snapshots))
+	p.tidy()
+}
+
+// tidy keeps the number of things to look at small, by forgetting what is over.
+func (p *power) tidy() {
+	for id, b := range p.l.boxes {
+		if b.killed && p.random.IntN(2) == 0 {
+			delete(p.l.boxes, id)
+			p.l.creates = slices.DeleteFunc(p.l.creates, func(c create) bool { return c.id == id })
+		}
+	}
+	for id, sn := range p.l.snapshots {
+		source := p.l.boxes[sn.source]
+		if string(id) == p.witness || !sn.deleted && source != nil && !source.killed {
+			continue
+		}
+		if !sn.deleted {
+			if err := p.s.API.DeleteImage(p.t.Context(), string(id)); err != nil {
+				p.t.Errorf("delete %s: %v", id, err)
+			}
+		}
+		delete(p.l.snapshots, id)
+	}
+}
+
+func (p *power) lastLog() string {
+	b, err := os.ReadFile(p.s.LogPath())
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-4000):])
+}
