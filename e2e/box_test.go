@@ -80,7 +80,12 @@ type line struct {
 
 func connect(t *testing.T, id cube.SandboxID) *line {
 	t.Helper()
-	c, err := l.Engine.Dial(t.Context(), id, 0, lab.EchoPort)
+	return connectBy(t, l.Engine, id)
+}
+
+func connectBy(t *testing.T, e cube.Engine, id cube.SandboxID) *line {
+	t.Helper()
+	c, err := e.Dial(t.Context(), id, 0, lab.EchoPort)
 	noError(t, err, "dial")
 	t.Cleanup(func() { c.Close() })
 	ln := &line{t: t, Conn: c, r: bufio.NewReader(c), patience: time.Second}

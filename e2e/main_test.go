@@ -18,6 +18,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(serverEnv) != "" {
 		os.Exit(serve())
 	}
+	if os.Getenv(pauserEnv) != "" {
+		os.Exit(pauseAndDie())
+	}
 	os.Exit(run(m))
 }
 

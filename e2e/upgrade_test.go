@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -144,7 +142,7 @@ func TestAnUpgradeOfTheEngineCostsNothing(t *testing.T) {
 	if snap.Engine != u.old || pause.Engine != u.old {
 		t.Fatalf("made by %s and %s, want %s", snap.Engine, pause.Engine, u.old)
 	}
-	echo := u.echo(t, running)
+	echo := connectBy(t, u.Engine, running)
 	before, err := u.Life(t.Context(), running)
 	noError(t, err, "life")
 	_, infos := u.keepers(t)
@@ -165,7 +163,7 @@ func TestAnUpgradeOfTheEngineCostsNothing(t *testing.T) {
 		if after.PID != before.PID || after.Life != before.Life {
 			t.Errorf("life %s is process %d, before it was %s and %d", after.Life, after.PID, before.Life, before.PID)
 		}
-		noError(t, echo.say(), "a connection from before the upgrade")
+		echo.works()
 		if got := u.Check(t, running); got.Identity != life.Identity || got.PID != life.PID || got.Uses != life.Uses+1 {
 			t.Errorf("got %+v after %+v", got, life)
 		}
@@ -304,31 +302,4 @@ func (u *upgraded) runs(t *testing.T, id cube.SandboxID) {
 	if err != nil || strings.TrimSpace(string(out.Stdout)) != "here" {
 		t.Errorf("sandbox %s: got %q, %v", id, out.Stdout, err)
 	}
-}
-
-// echoed is a connection to the witness's echo.
-type echoed struct {
-	net.Conn
-	r *bufio.Reader
-}
-
-func (u *upgraded) echo(t *testing.T, id cube.SandboxID) echoed {
-	t.Helper()
-	c, err := u.Engine.Dial(t.Context(), id, 0, lab.EchoPort)
-	noError(t, err, "dial")
-	t.Cleanup(func() { c.Close() })
-	e := echoed{c, bufio.NewReader(c)}
-	noError(t, e.say(), "echo")
-	return e
-}
-
-func (e echoed) say() error {
-	e.SetDeadline(time.Now().Add(10 * time.Second))
-	if _, err := fmt.Fprintln(e, "hello"); err != nil {
-		return err
-	}
-	if line, err := e.r.ReadString('\n'); err != nil || line != "hello\n" {
-		return fmt.Errorf("the echo says %q: %w", line, err)
-	}
-	return nil
 }
