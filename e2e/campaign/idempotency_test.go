@@ -78,9 +78,9 @@ var makings = map[string]making{
 
 // each runs f with a source for each verb that takes a key.
 func each(t *testing.T, f func(t *testing.T, m making, u *subject)) {
+	guard(t)
 	for name, m := range makings {
 		t.Run(name, func(t *testing.T) {
-			guard(t)
 			ctx := t.Context()
 			u := &subject{tag: tag()}
 			if name != "create" {

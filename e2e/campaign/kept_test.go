@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"strings"
 	"testing"
 	"time"
 
@@ -56,7 +54,8 @@ func keep(t *testing.T) {
 		}
 	})
 	// As after a case: with what a server that has served these requests keeps open.
-	if err := errors.Join(startClean(ctx), settled(ctx), tidy(ctx), untouched(ctx)); err != nil {
+	_, err = startClean(ctx)
+	if err := errors.Join(err, settled(ctx), tidy(ctx), untouched(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	if kept.before, err = steady(); err != nil {
@@ -112,57 +111,4 @@ func tidy(ctx context.Context) error {
 		err = fmt.Errorf("a collection would free %+v", all)
 	}
 	return err
-}
-
-// ours is what of ours is on the machine, but for what a server holds itself.
-func ours() (leak.State, error) {
-	users.Close() // a kept connection is one in cube-network too
-	now, err := leak.Take(s.Where)
-	if err != nil {
-		return nil, err
-	}
-	delete(now, "goroutine")
-	for kind, drop := range map[string]func(string) bool{
-		"descriptor": func(line string) bool {
-			return strings.HasPrefix(line, "of this test:") || strings.HasPrefix(line, "of cube:")
-		},
-		// That an image was read whole in this boot of the machine is noted in it.
-		"file": func(line string) bool { return strings.HasSuffix(line, "/verified") },
-	} {
-		maps.DeleteFunc(now[kind], func(line string, _ int) bool { return drop(line) })
-	}
-	return now, nil
-}
-
-// steady is what is there when nothing has come or gone for half a second.
-func steady() (last leak.State, err error) {
-	since := time.Now()
-	err = lab.Until(20*time.Second, "nothing comes or goes", func() error {
-		now, err := ours()
-		if err != nil {
-			return err
-		}
-		if diff := append(leak.Diff(last, now), leak.Diff(now, last)...); len(diff) > 0 {
-			last, since = now, time.Now()
-		}
-		if time.Since(since) < time.Second/2 {
-			return errors.New("something does")
-		}
-		return nil
-	})
-	return last, err
-}
-
-// left fails for what a case has left.
-func left() error {
-	return lab.Until(5*time.Second, "all is as it was", func() error {
-		now, err := ours()
-		if err != nil {
-			return err
-		}
-		if diff := leak.Diff(kept.before, now); len(diff) > 0 {
-			return errors.New(strings.Join(diff, "\n"))
-		}
-		return nil
-	})
 }

@@ -79,11 +79,3 @@ func create(t *testing.T, n client.NewSandbox) client.Sandbox {
 	}
 	return b
 }
-
-// guard fails a test for what it leaves.
-func guard(t *testing.T) {
-	t.Helper()
-	users.Close()
-	s.Guard(t)
-	t.Cleanup(users.Close)
-}

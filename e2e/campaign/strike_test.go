@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -147,8 +148,8 @@ func learn(ctx context.Context, v verb) (passed []boundary, r row) {
 }
 
 // strike does a verb with a server that is killed at a boundary of it, and then at
-// boundaries of its starts, one after the other.
-func strike(ctx context.Context, v verb, at boundary, starts ...boundary) row {
+// boundaries of its starts, one after the other. It returns what the last start passed.
+func strike(ctx context.Context, v verb, at boundary, starts ...boundary) (row, []boundary) {
 	began := time.Now()
 	r := row{Verb: v.name, At: at.String(), Action: "kill"}
 	u := &subject{tag: tag()}
@@ -160,7 +161,7 @@ func strike(ctx context.Context, v verb, at boundary, starts ...boundary) row {
 		if err != nil {
 			break
 		}
-		r.At += " then " + b.String()
+		r.At += ", then at " + b.String()
 		tr, serr := restart(ctx, b.armed("kill"))
 		if serr == nil { // it may be struck a moment after it has begun to answer
 			tr.quiet(ctx, quietTime)
@@ -168,12 +169,13 @@ func strike(ctx context.Context, v verb, at boundary, starts ...boundary) row {
 		r.Reached = r.Reached && s.HasEnded()
 		tr.remove()
 	}
+	var passed []boundary
 	if err == nil {
-		err = startClean(ctx)
+		passed, err = startClean(ctx)
 	}
 	r.check(ctx, v, u, err)
 	r.MS = ms(began)
-	return r
+	return r, passed
 }
 
 // killed asks for a verb and waits for the server's end.
@@ -186,12 +188,7 @@ func (r *row) killed(ctx context.Context, v verb, u *subject, at boundary) (reac
 		}
 		return false, err
 	}
-	err = v.do(ctx, u)
-	u.answered, r.Answered = err == nil, err == nil
-	if v.settle != nil && !s.HasEnded() {
-		v.settle(ctx, u) // it does not settle where the server dies
-	}
-	tr.quiet(ctx, quietTime)
+	err = r.ask(ctx, v, u, tr)
 	if !s.HasEnded() {
 		if err != nil {
 			return false, fmt.Errorf("the server lives, and does not do it: %w", err)
@@ -207,17 +204,54 @@ func (r *row) killed(ctx context.Context, v verb, u *subject, at boundary) (reac
 	return err == nil, err
 }
 
-// startClean ends the server if it lives, and starts one that nothing happens to.
-func startClean(ctx context.Context) error {
-	if !s.HasEnded() {
-		if err := s.Signal(syscall.SIGKILL); err != nil {
-			return err
+// ask asks for a verb, and waits until the server does no more, or is dead.
+func (r *row) ask(ctx context.Context, v verb, u *subject, tr trace) error {
+	err := v.do(ctx, u)
+	u.answered, r.Answered = err == nil, err == nil
+	if err == nil && v.settle != nil && !s.HasEnded() {
+		v.settle(ctx, u) // it does not settle where the server dies
+	}
+	tr.quiet(ctx, quietTime)
+	return err
+}
+
+// trip does a verb with a server in which something happens at a boundary that need
+// not end it: an error, a panic, a pause. A server that lives is looked at as it is.
+func trip(ctx context.Context, v verb, at boundary, action string) row {
+	began := time.Now()
+	r := row{Verb: v.name, At: at.String(), Action: action}
+	u := &subject{tag: tag()}
+	err := v.prepare(ctx, u)
+	if err == nil {
+		var tr trace
+		tr, err = restart(ctx, at.armed(action))
+		before := len(tr.lines())
+		if err == nil {
+			err = r.ask(ctx, v, u, tr)
+			r.Reached = slices.Contains(tr.since(before), at)
 		}
+		tr.remove()
 	}
-	if err := s.Start(ctx); err != nil {
-		return fmt.Errorf("the server does not start again: %w", err)
+	switch {
+	case s.HasEnded() || action == "panic":
+		_, err = startClean(ctx)
+	case strings.HasPrefix(action, "error"):
+		err = nil // that it fails is what was asked for
 	}
-	return nil
+	r.check(ctx, v, u, err)
+	r.MS = ms(began)
+	return r
+}
+
+// startClean ends the server if it lives, and starts one that nothing happens to. It
+// returns what that one passes until it answers.
+func startClean(ctx context.Context) ([]boundary, error) {
+	tr, err := restart(ctx, "")
+	defer tr.remove()
+	if err != nil {
+		return nil, fmt.Errorf("the server does not start again: %w", err)
+	}
+	return tr.since(0), nil
 }
 
 // check looks whether all is whole. err is what went wrong before.
@@ -232,7 +266,7 @@ func (r *row) check(ctx context.Context, v verb, u *subject, err error) {
 // what is left.
 func (r *row) conclude(ctx context.Context, u *subject, err error) {
 	r.Lost = text(errors.Join(err, settled(ctx), untouched(ctx), readable(ctx)))
-	r.Left = text(errors.Join(tidy(ctx), u.clear(ctx), settled(ctx), tidy(ctx), left()))
+	r.Left = text(errors.Join(tidy(ctx), u.clear(ctx), settled(ctx), tidy(ctx), left(kept.before)))
 }
 
 func ms(since time.Time) float64 { return float64(time.Since(since).Microseconds()) / 1000 }

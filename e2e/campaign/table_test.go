@@ -51,7 +51,10 @@ func (tb *table) add(t *testing.T, r row) {
 // had happened.
 func (tb *table) print(t *testing.T) {
 	t.Helper()
-	type cell struct{ cases, happened, wrong int }
+	type cell struct {
+		cases, happened, wrong int
+		ms                     float64
+	}
 	cells, all := map[[2]string]*cell{}, map[string]bool{}
 	for _, r := range tb.Rows {
 		point, _, _ := strings.Cut(r.At, "#")
@@ -61,6 +64,7 @@ func (tb *table) print(t *testing.T) {
 		}
 		c := cells[key]
 		c.cases++
+		c.ms = max(c.ms, r.MS)
 		if r.Happened {
 			c.happened++
 		}
@@ -71,12 +75,12 @@ func (tb *table) print(t *testing.T) {
 	}
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 2, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "verb\tat\tcases\thappened\tlost or left")
+	fmt.Fprintln(w, "verb\tat\tcases\thappened\tlost or left\tms at most")
 	keys := slices.SortedFunc(maps.Keys(cells), func(a, b [2]string) int {
 		return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1]))
 	})
 	for _, k := range keys {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", k[0], k[1], cells[k].cases, cells[k].happened, cells[k].wrong)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%.0f\n", k[0], k[1], cells[k].cases, cells[k].happened, cells[k].wrong, cells[k].ms)
 	}
 	w.Flush()
 	t.Logf("%d cases of %d verbs: %d lost, %d left\n%s", tb.Cases, len(all), tb.Lost, tb.Left, out.String())
