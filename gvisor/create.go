@@ -53,13 +53,18 @@ func (e *Engine) Boot(ctx context.Context, spec cube.BootSpec) (_ cube.Sandbox, 
 
 // configureBooting waits for an agent that is only starting.
 func (e *Engine) configureBooting(ctx context.Context, l life, c agentapi.Configure) error {
+	return whenBooted(ctx, func(ctx context.Context) error { return e.configure(ctx, l, c) })
+}
+
+// whenBooted asks something of an agent that is only starting, once it listens.
+func whenBooted(ctx context.Context, ask func(context.Context) error) error {
 	asked := ctx
 	ctx, cancel := context.WithTimeout(ctx, bootTime)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := e.configure(ctx, l, c)
+		err := ask(ctx)
 		if err == nil || !isRefused(err) {
 			return err
 		}
@@ -87,6 +92,9 @@ func (e *Engine) Create(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox
 		return cube.Sandbox{}, err
 	}
 	defer release()
+	if spec.Files {
+		return e.createFromFiles(ctx, spec)
+	}
 	if m, ok := e.pools.claim(spec.Image); ok {
 		sb, err := e.claimMember(ctx, m, spec)
 		if err == nil || ctx.Err() != nil {

@@ -4,9 +4,10 @@ import "cubesandbox/internal/failpoint"
 
 // The boundaries between the steps of each verb: what has just happened.
 var (
-	fpCreateBooted   = failpoint.New("engine/create/booted")
-	fpCreateRestored = failpoint.New("engine/create/restored")
-	fpCreateLabelled = failpoint.New("engine/create/labelled")
+	fpCreateBooted    = failpoint.New("engine/create/booted")
+	fpCreateRestored  = failpoint.New("engine/create/restored")
+	fpCreateFilesSent = failpoint.New("engine/create/files-sent")
+	fpCreateLabelled  = failpoint.New("engine/create/labelled")
 
 	fpSaveSaved     = failpoint.New("engine/save/saved")
 	fpSavePublished = failpoint.New("engine/save/published")
@@ -14,6 +15,7 @@ var (
 	fpPauseFrozen    = failpoint.New("engine/pause/frozen")
 	fpPauseLabelled  = failpoint.New("engine/pause/labelled")
 	fpPauseSaved     = failpoint.New("engine/pause/saved")
+	fpPauseFiles     = failpoint.New("engine/pause/files")
 	fpPausePublished = failpoint.New("engine/pause/published")
 	fpPauseEnded     = failpoint.New("engine/pause/ended")
 

@@ -158,6 +158,9 @@ func (k *keeper) callOn(ctx context.Context, rpc *fdrpc.Client, method string, i
 	case keeperapi.MethodInfo, keeperapi.MethodList, keeperapi.MethodUsage, keeperapi.MethodWaitRestore:
 		_, err = rpc.Call(ctx, method, in, files, out)
 		return explain(err)
+	case keeperapi.MethodFiles: // ends when its reader goes
+		_, err = rpc.Call(context.WithoutCancel(ctx), method, in, files, out)
+		return explain(err)
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", method, err)

@@ -61,6 +61,11 @@ func (e *Engine) died(l keeperapi.Life) {
 		return
 	}
 	s.mu.Lock()
+	if s.kept && s.life.id == l.Life {
+		s.untold = &l
+		s.mu.Unlock()
+		return
+	}
 	expected := s.gone || s.life.id != l.Life || s.info.State == cube.StateDead
 	if !expected {
 		s.info.State = cube.StateDead

@@ -25,6 +25,8 @@ type sandbox struct {
 	agent    string
 	engine   string // the version of its sentry, which its images need
 	identity cube.Identity
+	kept     bool               // its state is in an image that is being published: its death costs nothing
+	untold   *keeperapi.Life    // that it died meanwhile, or nil
 	gone     bool               // killed; whoever still holds the pointer must let go
 	cost     int64              // what admission was asked for, in bytes
 	spare    net.Conn           // a connection to envd that nobody has used yet, or nil

@@ -55,9 +55,6 @@ func (e *Engine) Pause(ctx context.Context, id cube.SandboxID, im cube.ImageID, 
 		return cube.Image{}, err
 	}
 	defer end()
-	if p.FilesOnly {
-		return cube.Image{}, fmt.Errorf("pause %s: its files alone: %w", id, cube.ErrUnsupported)
-	}
 	s, err := e.lock(id)
 	if err != nil {
 		return cube.Image{}, err
@@ -65,8 +62,9 @@ func (e *Engine) Pause(ctx context.Context, id cube.SandboxID, im cube.ImageID, 
 	defer s.unlock()
 	l, info, identity := s.current()
 	labels := keeperapi.Labels{Sandbox: id, Generation: info.Generation, Image: info.Image, Identity: identity}
-	out, err := e.pauseLife(ctx, s, l, im, labels)
+	out, err := e.pauseLife(ctx, s, l, im, labels, p)
 	if err != nil {
+		e.keep(s, false)
 		if _, lerr := l.makeCurrent(context.WithoutCancel(ctx), labels); lerr != nil {
 			e.log.Error("the label of a pause that failed stays", "sandbox", id, "error", lerr)
 		}
@@ -83,7 +81,7 @@ func (e *Engine) Pause(ctx context.Context, id cube.SandboxID, im cube.ImageID, 
 
 // pauseLife freezes a life and saves it. That the image will be the sandbox is on
 // record before it is published.
-func (e *Engine) pauseLife(ctx context.Context, s *sandbox, l life, im cube.ImageID, labels keeperapi.Labels) (cube.Image, error) {
+func (e *Engine) pauseLife(ctx context.Context, s *sandbox, l life, im cube.ImageID, labels keeperapi.Labels, p cube.Pausing) (cube.Image, error) {
 	if err := l.freeze(ctx); err != nil {
 		return cube.Image{}, fmt.Errorf("freeze: %w", err)
 	}
@@ -103,6 +101,14 @@ func (e *Engine) pauseLife(ctx context.Context, s *sandbox, l life, im cube.Imag
 		return cube.Image{}, err
 	}
 	if err := fpPauseSaved.Hit(); err != nil {
+		w.Abort()
+		return cube.Image{}, err
+	}
+	e.keep(s, true)
+	if ctx, err = e.filesApart(ctx, l, w, p); err == nil {
+		err = fpPauseFiles.Hit()
+	}
+	if err != nil {
 		w.Abort()
 		return cube.Image{}, err
 	}

@@ -147,8 +147,8 @@ func (u *unpacker) node(at int, name string, h *tar.Header) error {
 		kind = unix.S_IFBLK
 	case tar.TypeChar:
 		if kind = unix.S_IFCHR; h.Devmajor == 0 && h.Devminor == 0 {
-			_, err := remove(at, name)
-			return err
+			u.absence = h.Name
+			return absent(at, name)
 		}
 	}
 	err := again(at, name, func() error {

@@ -3,8 +3,8 @@
 // read-only file system in another life.
 //
 // What an overlay notes in its upper layer means here what it means there: a
-// character device 0:0 is the absence of what was below, and a directory that is
-// opaque has nothing of what was below.
+// character device 0:0 is the absence of what was below, as is a hard link to one, for
+// tmpfs has a single one; and a directory that is opaque has nothing of what was below.
 //
 // The tar was written by a sentry for its own sandbox, but users decide what is in
 // it. No name leads out of the root: each part of a path is opened by itself, and no
@@ -50,6 +50,8 @@ type unpacker struct {
 	buf  []byte
 	open []directory // the root and, below each other, where the last entry was
 	done agentapi.Unpacked
+	// absence is the path of the newest device 0:0, or empty.
+	absence string
 }
 
 func (u *unpacker) all() error {
@@ -102,6 +104,9 @@ func (u *unpacker) entry(h *tar.Header) error {
 	case tar.TypeReg:
 		return u.regular(at, name, h)
 	case tar.TypeLink:
+		if u.absence != "" && h.Linkname == u.absence {
+			return absent(at, name)
+		}
 		return u.link(at, name, h)
 	case tar.TypeSymlink, tar.TypeFifo, tar.TypeBlock, tar.TypeChar:
 		return u.node(at, name, h)

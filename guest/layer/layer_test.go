@@ -107,7 +107,7 @@ func contents(t *testing.T, path, want string) {
 	}
 }
 
-func absent(t *testing.T, path string) {
+func isAbsent(t *testing.T, path string) {
 	t.Helper()
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s: got %v, want it to be absent", path, err)
@@ -171,11 +171,13 @@ func TestWhatIsZeroTakesNoSpace(t *testing.T) {
 }
 
 func TestWhatWasRemovedIsRemoved(t *testing.T) {
-	root := unpacked(t, []string{"etc/gone", "etc/kept", "usr/share/doc/a/b", "usr/share/other"},
-		dir("./", 0o755), dir("./etc/", 0o755), whiteout("./etc/gone"), whiteout("./etc/never"),
-		dir("./usr/", 0o755), dir("./usr/share/", 0o755), whiteout("./usr/share/doc"))
-	absent(t, root+"/etc/gone")
-	absent(t, root+"/usr/share/doc")
+	shared := entry{Header: tar.Header{Typeflag: tar.TypeLink, Name: "./usr/share/shared", Linkname: "./etc/gone"}}
+	root := unpacked(t, []string{"etc/gone", "etc/kept", "usr/share/shared/a", "usr/share/doc/a/b", "usr/share/other"},
+		dir("./", 0o755), dir("./etc/", 0o755), whiteout("./etc/never"), whiteout("./etc/gone"),
+		dir("./usr/", 0o755), dir("./usr/share/", 0o755), shared, whiteout("./usr/share/doc"))
+	isAbsent(t, root+"/usr/share/shared")
+	isAbsent(t, root+"/etc/gone")
+	isAbsent(t, root+"/usr/share/doc")
 	contents(t, root+"/etc/kept", "of the template")
 	contents(t, root+"/usr/share/other", "of the template")
 }

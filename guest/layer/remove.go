@@ -8,6 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// absent sees to it that nothing has a name.
+func absent(at int, name string) error {
+	_, err := remove(at, name)
+	return err
+}
+
 // remove removes what has a name, with all that is below it, and reports whether
 // something went. What is not there is fine; so is what something is mounted on, for
 // it cannot have been removed in the life that wrote the tar either.

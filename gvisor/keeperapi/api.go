@@ -44,6 +44,12 @@ const (
 	// MethodSave: Ref + [kernel, pages-meta, pages], writable → Saved. A running
 	// life runs on, a paused one stays paused.
 	MethodSave = "save"
+	// MethodFiles: Ref + [the writing end of a pipe] → nil. A tar of the writable layer
+	// goes into the pipe, as TarRootfsUpperLayer makes it. The sentry reads each file
+	// whole into its heap, for which its limit of memory is raised by what the layer
+	// takes on disk: large files can end it all the same, so this comes last. It lasts
+	// as long as somebody reads, and fails when the reader goes.
+	MethodFiles = "files"
 	// MethodLabel: Label → Life.
 	MethodLabel = "label"
 	// MethodUsage: Ref → Usage.

@@ -141,21 +141,19 @@ func (g *group) create(l cube.Limits) (err error) {
 			return err
 		}
 	}
-	mem := strconv.FormatInt(hostLimit(l), 10)
 	// gVisor's threads and stubs count here too, and a sentry that cannot make a
 	// thread crashes: this bounds a runaway sentry, not the guest.
 	pids := strconv.FormatInt(10*l.Pids+4096, 10)
 	quota := strconv.Itoa(l.CPUs * 100000)
 	if g.h.limited {
 		return errors.Join(
-			write(g.v2dir(), "memory.max", mem),
+			g.limitMemory(hostLimit(l)),
 			optional(write(g.v2dir(), "memory.swap.max", "0")),
 			write(g.v2dir(), "memory.oom.group", "1"),
 			write(g.v2dir(), "pids.max", pids),
 			write(g.v2dir(), "cpu.max", quota+" 100000"))
 	}
-	err = write(g.v1dir("memory"), "memory.limit_in_bytes", mem)
-	err = errors.Join(err, optional(write(g.v1dir("memory"), "memory.memsw.limit_in_bytes", mem)))
+	err = g.limitMemory(hostLimit(l))
 	if g.h.v1["pids"] != "" {
 		err = errors.Join(err, write(g.v1dir("pids"), "pids.max", pids))
 	}

@@ -21,7 +21,7 @@ var errNoAnswer = errors.New("the sentry does not answer")
 // write or read has no bound: it ends with the life.
 func callTime(method string) time.Duration {
 	switch method {
-	case boot.ContMgrCheckpoint, boot.ContMgrRestore, boot.ContMgrWaitRestore:
+	case boot.ContMgrCheckpoint, boot.ContMgrRestore, boot.ContMgrWaitRestore, boot.FsTarRootfsUpperLayer:
 		return 0
 	case boot.ContMgrSetNetworkArgs:
 		return 10 * time.Second

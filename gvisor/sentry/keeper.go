@@ -136,6 +136,7 @@ func (k *Keeper) newServer() *fdrpc.Server {
 	s.Handle(keeperapi.MethodPause, k.pause)
 	s.Handle(keeperapi.MethodResume, k.resume)
 	s.Handle(keeperapi.MethodSave, k.save)
+	s.Handle(keeperapi.MethodFiles, k.files)
 	s.Handle(keeperapi.MethodLabel, k.label)
 	s.Handle(keeperapi.MethodUsage, k.usage)
 	s.Handle(keeperapi.MethodKill, k.kill)

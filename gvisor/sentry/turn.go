@@ -58,6 +58,9 @@ func (l *life) turn(from, to keeperapi.State, method string) error {
 			r.State = to
 		}
 	})
+	if to == keeperapi.StateRunning {
+		l.takeRoom() // what is in use now can be taken by the next resume
+	}
 	return nil
 }
 
