@@ -92,3 +92,53 @@ func TestEveryPlaceIsOneAtWhichSomebodyIsKilled(t *testing.T) {
 		t.Errorf("there is no %v", want)
 	}
 }
+
+// arm makes a place fail, once.
+func arm(t *testing.T, point string) {
+	t.Helper()
+	if err := failpoint.Arm(point + "=error(as if)@1"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { failpoint.Arm("") })
+}
+
+func TestWhatFailsBetweenTwoStepsIsUndone(t *testing.T) {
+	for point, do := range map[string]func(s *Store, id cube.ImageID) error{
+		"image/hide/hidden":    (*Store).Hide,
+		"image/delete/renamed": (*Store).Delete,
+		"image/sync/synced":    func(s *Store, id cube.ImageID) error { return s.Sync(background, id) },
+	} {
+		s := open(t)
+		im := publishAll(t, s, false)
+		arm(t, point)
+		if err := do(s, im.ID); !errors.Is(err, failpoint.ErrInjected) {
+			t.Fatalf("%s: got %v, want the error", point, err)
+		}
+		got, err := s.Image(im.ID)
+		if err != nil || got.Durable {
+			t.Errorf("%s: got %+v, %v; want the image as it was", point, got, err)
+		}
+		if err := use(s, im.ID); err != nil {
+			t.Errorf("%s: %v", point, err)
+		}
+		wantNothingStaged(t, s)
+		if err := do(s, im.ID); err != nil {
+			t.Errorf("%s: the next time: %v", point, err)
+		}
+	}
+	for _, point := range []string{"image/publish/verified", "image/publish/synced", "image/publish/renamed"} {
+		s := open(t)
+		id := cube.NewSnapshotID()
+		w := begin(t, s, id)
+		fill(t, w, 4096)
+		arm(t, point)
+		if _, err := w.Publish(cube.Image{}, true); !errors.Is(err, failpoint.ErrInjected) {
+			t.Fatalf("%s: got %v, want the error", point, err)
+		}
+		wantGone(t, s, id)
+		if exists(s.Dir(id)) {
+			t.Errorf("%s: its directory is there", point)
+		}
+		wantNothingStaged(t, s)
+	}
+}

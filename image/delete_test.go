@@ -6,11 +6,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	cube "cubesandbox"
-	"cubesandbox/internal/failpoint"
 )
 
 func TestDeleteHidesAndFrees(t *testing.T) {
@@ -189,121 +187,5 @@ func TestADiskThatTakesNoOtherNameIsDeletedFromInPlace(t *testing.T) {
 	}
 	if err := use(s, other.ID); err != nil {
 		t.Errorf("another image: %v", err)
-	}
-}
-
-func TestOneIDMayBeGivenSyncedHiddenAndDeletedAtTheSameTime(t *testing.T) {
-	s := open(t)
-	id := cube.NewSnapshotID()
-	allowed := func(err error) {
-		for _, ok := range []error{nil, cube.ErrNotFound, cube.ErrExists, cube.ErrConflict} {
-			if errors.Is(err, ok) {
-				return
-			}
-		}
-		t.Error(err)
-	}
-	var wg sync.WaitGroup
-	for _, do := range []func() error{
-		func() error {
-			w, err := s.Begin(id, 0)
-			if err != nil {
-				return err
-			}
-			if err := write(w, content(8192), []byte("tar")); err != nil {
-				w.Abort()
-				return err
-			}
-			_, err = w.Publish(cube.Image{}, false)
-			return err
-		},
-		func() error { return s.Sync(background, id) },
-		func() error { return s.Hide(id) },
-		func() error { return s.DeleteHidden(id) },
-		func() error { return s.Delete(id) },
-		func() error { return use(s, id) },
-		func() error { return s.Verify(background, id) },
-		func() error { _, err := Open(s.dir); return err },
-		func() error { _, err := s.Collect(background, false); return err },
-	} {
-		for range 2 {
-			wg.Go(func() {
-				for range 40 {
-					allowed(do())
-				}
-			})
-		}
-	}
-	wg.Wait()
-	allowed(s.Delete(id))
-	wantNothingStaged(t, s)
-	wantGone(t, s, id)
-}
-
-func TestWhoHoldsAnImageIsAlone(t *testing.T) {
-	s := open(t)
-	im, _ := publish(t, s)
-	d, err := s.hold(im.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := 0
-	count := func() error { got++; return nil }
-	err = errors.Join(unheld(s.Dir(im.ID), count), d.Close())
-	if err != nil || got != 0 {
-		t.Errorf("held: got %d, %v; want nobody else", got, err)
-	}
-	if err := unheld(s.Dir(im.ID), count); err != nil || got != 1 {
-		t.Errorf("let go: got %d, %v", got, err)
-	}
-}
-
-// arm makes a place fail, once.
-func arm(t *testing.T, point string) {
-	t.Helper()
-	if err := failpoint.Arm(point + "=error(as if)@1"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { failpoint.Arm("") })
-}
-
-func TestWhatFailsBetweenTwoStepsIsUndone(t *testing.T) {
-	for point, do := range map[string]func(s *Store, id cube.ImageID) error{
-		"image/hide/hidden":    (*Store).Hide,
-		"image/delete/renamed": (*Store).Delete,
-		"image/sync/synced":    func(s *Store, id cube.ImageID) error { return s.Sync(background, id) },
-	} {
-		s := open(t)
-		im := publishAll(t, s, false)
-		arm(t, point)
-		if err := do(s, im.ID); !errors.Is(err, failpoint.ErrInjected) {
-			t.Fatalf("%s: got %v, want the error", point, err)
-		}
-		got, err := s.Image(im.ID)
-		if err != nil || got.Durable {
-			t.Errorf("%s: got %+v, %v; want the image as it was", point, got, err)
-		}
-		if err := use(s, im.ID); err != nil {
-			t.Errorf("%s: %v", point, err)
-		}
-		wantNothingStaged(t, s)
-		if err := do(s, im.ID); err != nil {
-			t.Errorf("%s: the next time: %v", point, err)
-		}
-	}
-	for _, point := range []string{"image/publish/verified", "image/publish/synced", "image/publish/renamed"} {
-		s := open(t)
-		id := cube.NewSnapshotID()
-		w := begin(t, s, id)
-		fill(t, w, 4096)
-		arm(t, point)
-		if _, err := w.Publish(cube.Image{}, true); !errors.Is(err, failpoint.ErrInjected) {
-			t.Fatalf("%s: got %v, want the error", point, err)
-		}
-		wantGone(t, s, id)
-		if exists(s.Dir(id)) {
-			t.Errorf("%s: its directory is there", point)
-		}
-		wantNothingStaged(t, s)
 	}
 }
