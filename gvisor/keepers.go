@@ -88,6 +88,12 @@ func (ks *keepers) places(version string) ([]place, error) {
 			return nil, err
 		}
 		if !used {
+			if p.dir != ks.runDir { // what is left of one that was sent off
+				err = os.RemoveAll(p.dir)
+			}
+			if err != nil {
+				return nil, err
+			}
 			continue
 		}
 		// A version that is installed no more leaves its lives to ours.

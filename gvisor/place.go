@@ -22,6 +22,8 @@ import (
 
 const (
 	keeperSocket = "keeper.sock"
+	// networkRecord names the cube-network that a keeper has started.
+	networkRecord = "network.json"
 	// versionFile says in a keeper's directory which version was started there: the
 	// next one takes up its lives.
 	versionFile = "version"
@@ -73,8 +75,10 @@ func (p place) dial(ctx context.Context, note func(string, json.RawMessage)) (*f
 
 // inUse reports whether a keeper runs here or has left something behind.
 func (p place) inUse() (bool, error) {
-	if _, err := os.Lstat(filepath.Join(p.dir, keeperSocket)); !errors.Is(err, fs.ErrNotExist) {
-		return err == nil, err
+	for _, name := range []string{keeperSocket, networkRecord} {
+		if _, err := os.Lstat(filepath.Join(p.dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return err == nil, err
+		}
 	}
 	lives, err := os.ReadDir(filepath.Join(p.dir, "lives"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,7 +96,6 @@ func (p place) started() string {
 // remove takes away what a keeper leaves that has shut down.
 func (p place) remove() error {
 	if filepath.Base(filepath.Dir(p.dir)) == keepersDir {
-		os.Remove(filepath.Join(p.dir, keeperSocket)) // first: without it and lives it is no keeper's any more
 		err := os.RemoveAll(p.dir)
 		os.Remove(filepath.Dir(p.dir)) // with the last one
 		return err

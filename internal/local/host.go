@@ -72,8 +72,8 @@ func (h *Host) add(ctx context.Context, dir string) error {
 
 const keeperSocket = "keeper.sock"
 
-// keeperDirs are the directories that have a keeper's socket: the run directory
-// first, then those of keepers of other versions.
+// keeperDirs are the directories in which a keeper runs, or has left a process: the
+// run directory first, then those of keepers of other versions.
 func keeperDirs(runDir string) ([]string, error) {
 	others, err := filepath.Glob(filepath.Join(runDir, "k", "*"))
 	if err != nil {
@@ -81,14 +81,16 @@ func keeperDirs(runDir string) ([]string, error) {
 	}
 	var out []string
 	for _, dir := range append([]string{runDir}, others...) {
-		_, err := os.Stat(filepath.Join(dir, keeperSocket))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+		for _, name := range []string{keeperSocket, "network.json"} {
+			_, err := os.Stat(filepath.Join(dir, name))
+			if err == nil {
+				out = append(out, dir)
+				break
+			}
+			if !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
 		}
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, dir)
 	}
 	return out, nil
 }
