@@ -13,7 +13,8 @@ import (
 // cause gives an error of SQLite's the name that callers know.
 func cause(err error) error {
 	switch {
-	case code(err) == sqlite3.SQLITE_FULL:
+	// The second: there is no room for the index of the log.
+	case code(err) == sqlite3.SQLITE_FULL, extended(err) == sqlite3.SQLITE_IOERR_SHMSIZE:
 		return fmt.Errorf("%w: %w", cube.ErrNoSpace, err)
 	case code(err) == sqlite3.SQLITE_CONSTRAINT:
 		return fmt.Errorf("%w: %w", cube.ErrInvalid, err)
@@ -30,10 +31,13 @@ func broken(err error) bool {
 }
 
 // code is SQLite's primary result code; 0 for errors of others.
-func code(err error) int {
+func code(err error) int { return extended(err) & 0xff }
+
+// extended is SQLite's extended result code; 0 for errors of others.
+func extended(err error) int {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
 		return 0
 	}
-	return e.Code() & 0xff
+	return e.Code()
 }

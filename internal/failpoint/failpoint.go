@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -130,8 +131,7 @@ func (a *action) do(name string) error {
 	}
 }
 
-// FromEnv arms what the environment says. A mistake in it is an error that names
-// the places that there are.
+// FromEnv arms what the environment says. A mistake in it is an error.
 func FromEnv() error {
 	if path := os.Getenv(TraceEnv); path != "" {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -188,26 +188,31 @@ func Arm(spec string) error {
 	return nil
 }
 
+// parse reads ACTION[@N]. The text of an error may have any character but a
+// semicolon.
 func parse(s string) (*action, error) {
 	a := &action{}
-	what, pass, numbered := strings.Cut(s, "@")
-	if numbered {
-		if _, err := fmt.Sscanf(pass, "%d", &a.pass); err != nil || a.pass < 1 {
-			return nil, fmt.Errorf("pass %q: want a number from 1", pass)
+	what := s
+	if at := strings.LastIndexByte(s, '@'); at > strings.LastIndexByte(s, ')') {
+		var err error
+		if a.pass, err = strconv.ParseInt(s[at+1:], 10, 64); err != nil || a.pass < 1 {
+			return nil, fmt.Errorf("pass %q: want a number from 1", s[at+1:])
 		}
+		what = s[:at]
 	}
-	kind, arg, _ := strings.Cut(what, "(")
-	arg = strings.TrimSuffix(arg, ")")
-	switch a.kind = kind; kind {
-	case "panic", "kill":
+	kind, arg, open := strings.Cut(what, "(")
+	arg, closed := strings.CutSuffix(arg, ")")
+	a.kind = kind
+	switch {
+	case (kind == "panic" || kind == "kill") && !open && !closed:
 		return a, nil
-	case "error":
+	case kind == "error" && open && closed:
 		a.text = arg
 		return a, nil
-	case "sleep":
+	case kind == "sleep" && open && closed:
 		var err error
 		a.wait, err = time.ParseDuration(arg)
 		return a, err
 	}
-	return nil, fmt.Errorf("action %q: want error(TEXT), panic, kill or sleep(DURATION)", kind)
+	return nil, fmt.Errorf("action %q: want error(TEXT), panic, kill or sleep(DURATION)", what)
 }
