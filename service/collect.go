@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -125,25 +126,41 @@ func (s *Service) examine() {
 	if err != nil {
 		s.log.Error("which images are to be verified cannot be told", "error", err)
 	}
+	known := map[cube.ImageID]bool{}
 	for _, im := range images {
-		if s.ctx.Err() != nil {
-			return
+		known[im.ID] = true
+		s.examineOne(im.ID, im.Durable, slices.Contains(unread, im.ID))
+	}
+	// Those whose manifest cannot be read are in the records alone.
+	s.mu.RLock()
+	snaps := slices.Collect(maps.Values(s.snapshots))
+	s.mu.RUnlock()
+	for _, snap := range snaps {
+		if snap.State == cube.SnapshotReady && !known[snap.ID] {
+			s.examineOne(snap.ID, snap.Durable, true)
 		}
-		var err error
-		if slices.Contains(unread, im.ID) {
-			err = s.images.Verify(s.ctx, im.ID)
+	}
+}
+
+func (s *Service) examineOne(id cube.ImageID, durable, read bool) {
+	if s.ctx.Err() != nil {
+		return
+	}
+	var err error
+	if read {
+		err = s.images.Verify(s.ctx, id)
+	}
+	_, isSnapshot := s.snapshot(id)
+	switch {
+	case err == nil:
+		s.harden(id) // which may be so, and not recorded
+	case errors.Is(err, cube.ErrNotFound) || s.ctx.Err() != nil:
+	case errors.Is(err, cube.ErrCorrupt) && isSnapshot && !durable:
+		s.log.Warn("a snapshot was not durable yet when the machine stopped, and is lost", "image", id, "error", err)
+		if err := s.DeleteImage(s.ctx, string(id)); err != nil {
+			s.log.Error("it could not be deleted", "image", id, "error", err)
 		}
-		switch {
-		case err == nil:
-			s.harden(im.ID) // which may be so, and not recorded
-		case errors.Is(err, cube.ErrNotFound) || s.ctx.Err() != nil:
-		case errors.Is(err, cube.ErrCorrupt) && im.Kind == cube.KindSnapshot && !im.Durable:
-			s.log.Warn("a snapshot was not durable yet when the machine stopped, and is lost", "image", im.ID, "sandbox", im.Source, "error", err)
-			if err := s.DeleteImage(s.ctx, string(im.ID)); err != nil {
-				s.log.Error("it could not be deleted", "image", im.ID, "error", err)
-			}
-		default:
-			s.log.Error("an image is damaged", "image", im.ID, "sandbox", im.Source, "error", err)
-		}
+	default:
+		s.log.Error("an image is damaged", "image", id, "error", err)
 	}
 }
