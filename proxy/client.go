@@ -14,7 +14,9 @@ import (
 // gets to its answer and not to a reset.
 const lingerTime = 2 * time.Second
 
-// client is a client's connection, with the byte that was looked at.
+// client is a client's connection, with the byte that was looked at. It is one that
+// the kernel resets: where this process is killed, nobody may take that for a clean end.
+// Close makes it another.
 type client struct {
 	net.Conn
 	first  [1]byte
@@ -55,9 +57,12 @@ func (c *client) Close() error {
 	case c.cut != nil && c.cut.Err() != nil:
 		c.abort()
 	case c.spent.Load():
+		c.lingering(-1)
 		c.CloseWrite()
 		c.SetReadDeadline(time.Now().Add(lingerTime))
 		io.Copy(io.Discard, c.Conn)
+	default:
+		c.lingering(-1)
 	}
 	return c.Conn.Close()
 }
@@ -69,9 +74,14 @@ func (c *client) reset() {
 	c.Conn.Close()
 }
 
-func (c *client) abort() {
+// abort makes the end of the connection a reset.
+func (c *client) abort() { c.lingering(0) }
+
+// lingering is SO_LINGER, in seconds: 0 for a reset, -1 for an end that is sent behind
+// what was written.
+func (c *client) lingering(seconds int) {
 	if t, ok := c.Conn.(*net.TCPConn); ok {
-		t.SetLinger(0)
+		t.SetLinger(seconds)
 	}
 }
 

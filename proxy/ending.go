@@ -2,7 +2,7 @@ package proxy
 
 import (
 	"bufio"
-	"crypto/tls"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -75,6 +75,24 @@ type recorder struct {
 	status int  // 0: no answer yet
 	reset  bool // the answer was cut
 	end    *ending
+	// request is the one that was sent to the guest, and cancel ends it.
+	request *http.Request
+	cancel  context.CancelCauseFunc
+	hooks   []func() bool // what whenStopping registered
+}
+
+// whenStopping has f called, by a goroutine of its own, when streams are to end, unless
+// the request has ended before.
+func (r *recorder) whenStopping(f func()) {
+	r.hooks = append(r.hooks, context.AfterFunc(r.proxy.stopping, f))
+}
+
+// unhook takes back what whenStopping did.
+func (r *recorder) unhook() {
+	for _, stop := range r.hooks {
+		stop()
+	}
+	r.hooks = nil
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -101,45 +119,7 @@ func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	r.status = http.StatusSwitchingProtocols
-	return &upgraded{Conn: c, rec: r, early: slices.Clone(early)}, rw, nil
-}
-
-// upgraded is a client's connection after an upgrade.
-type upgraded struct {
-	net.Conn
-	rec   *recorder
-	early []byte // what was read before the upgrade
-}
-
-func (u *upgraded) Read(b []byte) (int, error) {
-	if len(u.early) > 0 {
-		n := copy(b, u.early)
-		u.early = u.early[n:]
-		return n, nil
-	}
-	return u.Conn.Read(b)
-}
-
-// Close resets the connection when the guest's was, or when we cut it.
-func (u *upgraded) Close() error {
-	if u.rec.end.conn != nil && (u.rec.end.broken() || u.rec.proxy.ctx.Err() != nil) {
-		u.rec.reset = true
-		u.rec.end.conn.reset()
-		return nil
-	}
-	return u.Conn.Close()
-}
-
-// CloseWrite ends our side alone, unless the guest's was reset.
-func (u *upgraded) CloseWrite() error {
-	if u.rec.end.broken() {
-		return nil
-	}
-	if t, ok := u.Conn.(*tls.Conn); ok {
-		return t.CloseWrite()
-	}
-	if u.rec.end.conn != nil {
-		return u.rec.end.conn.CloseWrite()
-	}
-	return nil
+	u := newUpgraded(c, r, slices.Clone(early))
+	r.whenStopping(u.leave)
+	return u, rw, nil
 }

@@ -85,8 +85,12 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 		return true
 	}
 	end := &ending{conn: clientOf(r)}
-	w.end = end
-	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: end.got}))
+	ctx, cancel := context.WithCancelCause(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: end.got}))
+	defer cancel(nil)
+	r = r.WithContext(ctx)
+	w.end, w.request, w.cancel = end, r, cancel
+	defer w.unhook()
+	begun := w.endable()
 	body := uploadOf(r)
 	defer func() {
 		if e := recover(); e != nil {
@@ -114,6 +118,7 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 		ModifyResponse: func(resp *http.Response) error {
 			if resp.StatusCode != http.StatusSwitchingProtocols {
 				closeUnless(body.complete(), r, resp.Header)
+				w.watch(resp, begun)
 			}
 			return nil
 		},
@@ -123,6 +128,8 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 			}
 			closeUnless(body.complete(), r, w.Header())
 			switch {
+			case context.Cause(ctx) == errRestart:
+				restart(w, r)
 			case body.failed() != nil && r.Context().Err() == nil:
 				say(w, r, answer{SandboxID: t.id, Message: "The body of the request could not be read", Code: http.StatusBadRequest})
 			default:

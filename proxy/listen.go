@@ -66,6 +66,7 @@ func passing(err error) bool {
 // sort looks at a connection's first byte. A client that sends none is let go.
 func (p *Proxy) sort(ctx context.Context, c net.Conn, plain, secure *handoff) {
 	conn := &client{Conn: c, cut: p.ctx}
+	conn.abort()
 	conn.SetReadDeadline(time.Now().Add(p.patience))
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	_, err := c.Read(conn.first[:])

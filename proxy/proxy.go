@@ -75,11 +75,13 @@ type Proxy struct {
 	plain     *http.Transport // HTTP/1.1 to the guest
 	h2c       *http.Transport // HTTP/2 to the guest, for gRPC
 
-	ctx     context.Context // ends when what is under way is cut
-	cut     context.CancelFunc
-	closing atomic.Bool
-	serving work // calls of Serve
-	working work // requests, open streams and upgraded connections included
+	stopping context.Context // ends when streams are to end
+	stop     context.CancelFunc
+	ctx      context.Context // ends when what is under way is cut
+	cut      context.CancelFunc
+	closing  atomic.Bool
+	serving  work // calls of Serve
+	working  work // requests, open streams and upgraded connections included
 }
 
 // New makes a proxy. It serves when Serve is called.
@@ -104,6 +106,7 @@ func New(c Config) (*Proxy, error) {
 		return nil, err
 	}
 	p.ctx, p.cut = context.WithCancel(context.Background())
+	p.stopping, p.stop = context.WithCancel(p.ctx)
 	p.plain, p.h2c = p.transport(false), p.transport(true)
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -147,11 +150,13 @@ func (p *Proxy) Serve(ln net.Listener) error {
 	return fmt.Errorf("serve sandboxes: %w", err)
 }
 
-// Shutdown stops accepting, waits for requests under way until ctx ends, and then
-// cuts what is left: their clients see a reset. When it returns, nothing of the
-// proxy runs any more.
+// Shutdown stops accepting, ends streams, waits for other requests under way until ctx
+// ends, and then cuts what is left: their clients see a reset. Streams of Connect, gRPC
+// and WebSockets end with their own word for a server that will be back; those whose
+// protocol has none are cut. When it returns, nothing of the proxy runs any more.
 func (p *Proxy) Shutdown(ctx context.Context) error {
 	p.closing.Store(true)
+	p.stop()
 	err := p.server.Shutdown(ctx)
 	if err == nil {
 		err = p.working.wait(ctx) // those whose connections were upgraded

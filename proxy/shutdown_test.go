@@ -12,40 +12,20 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"golang.org/x/net/websocket"
 )
 
-func (w *world) websocket(host string) *websocket.Conn {
-	w.t.Helper()
-	conf, err := websocket.NewConfig("ws://"+host+"/", "http://example.com")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	ws, err := websocket.NewClient(conf, w.dialPlain())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return ws
-}
-
-// TestShutdownWaitsForRequestsAndUpgradedConnections: net/http forgets the latter.
-func TestShutdownWaitsForRequestsAndUpgradedConnections(t *testing.T) {
+func TestShutdownWaitsForRequestsAndAcceptsNoMore(t *testing.T) {
 	w := newWorld(t)
 	id := w.sandbox()
 	answer := make(chan struct{})
-	w.serve(id, 1, 80, websocket.Handler(repeat))
 	w.serve(id, 1, 81, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(rw, "first")
 		rw.(http.Flusher).Flush()
 		<-answer
 		fmt.Fprintln(rw, "last")
 	}))
-	ws := w.websocket(name(id, 80))
-	c := w.dialPlain()
-	r := rawGet(t, c, name(id, 81), "1.1")
-	down := make(chan error, 1)
-	go func() { down <- w.p.Shutdown(t.Context()) }()
+	r := rawGet(t, w.dialPlain(), name(id, 81), "1.1")
+	down := w.shutdown()
 	eventually(t, "no new connection is accepted", func() bool {
 		c, err := net.Dial("tcp", w.addr)
 		if err == nil {
@@ -53,23 +33,20 @@ func TestShutdownWaitsForRequestsAndUpgradedConnections(t *testing.T) {
 		}
 		return errors.Is(err, syscall.ECONNREFUSED)
 	})
-	var got string
-	if err := errors.Join(websocket.Message.Send(ws, "still"), websocket.Message.Receive(ws, &got)); err != nil || got != "still" {
-		t.Errorf("the WebSocket: %q (%v)", got, err)
-	}
 	close(answer)
 	if rest, err := io.ReadAll(r); err != nil || !strings.HasSuffix(string(rest), "0\r\n\r\n") || !strings.Contains(string(rest), "last") {
 		t.Errorf("the request: %q (%v)", rest, err)
 	}
-	select {
-	case err := <-down:
-		t.Fatalf("it did not wait for the WebSocket: %v", err)
-	default:
-	}
-	ws.Close()
 	if err := <-down; err != nil {
 		t.Errorf("got %v", err)
 	}
+}
+
+// shutdown begins one that waits for as long as it must.
+func (w *world) shutdown() <-chan error {
+	down := make(chan error, 1)
+	go func() { down <- w.p.Shutdown(w.t.Context()) }()
+	return down
 }
 
 // TestShutdownCutsWhatDoesNotEnd: as a reset, so that nobody takes half an answer for
@@ -80,7 +57,7 @@ func TestShutdownCutsWhatDoesNotEnd(t *testing.T) {
 		w := newWorld(t)
 		id := w.sandbox()
 		w.serve(id, 1, 80, dripping(nil))
-		w.serve(id, 1, 81, websocket.Handler(repeat))
+		w.serve(id, 1, 81, upgrading("lines", nil))
 		w.serve(id, 1, 82, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			for b := make([]byte, 1<<20); ; {
 				if _, err := rw.Write(b); err != nil {
@@ -97,7 +74,7 @@ func TestShutdownCutsWhatDoesNotEnd(t *testing.T) {
 		streams := map[string]io.Reader{
 			"chunked":          rawGet(t, w.dialPlain(), name(id, 80), "1.1"),
 			"until the end":    rawGet(t, w.dialPlain(), name(id, 80), "1.0"),
-			"WebSocket":        w.websocket(name(id, 81)),
+			"upgraded":         w.upgrade(w.dialPlain(), name(id, 81), "lines"),
 			"TLS":              rawGet(t, w.secure(name(id, 80), "http/1.1"), name(id, 80), "1.1"),
 			"upload under way": w.uploading(name(id, 83)),
 		}
