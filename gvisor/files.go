@@ -78,7 +78,7 @@ func (e *Engine) writeLayer(ctx context.Context, l life, to *os.File) error {
 		defer w.Close()
 		asked <- l.call(ctx, keeperapi.MethodFiles, []*os.File{w}, nil)
 	}()
-	defer context.AfterFunc(ctx, func() { r.SetReadDeadline(time.Unix(1, 0)) })()
+	defer cancelRead(ctx, r)()
 	copied := copyLayer(ctx, to, r, 2*u.GuestFiles+layerSlack)
 	r.Close() // a sentry that still writes fails now
 	select {
@@ -90,6 +90,11 @@ func (e *Engine) writeLayer(ctx context.Context, l life, to *os.File) error {
 		return err
 	}
 	return errors.Join(copied, err)
+}
+
+// cancelRead ends what is being read of a file when ctx ends.
+func cancelRead(ctx context.Context, r *os.File) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { r.SetReadDeadline(time.Unix(1, 0)) })
 }
 
 // pipe gives a pipe whose writing end blocks and whose reading end has deadlines.

@@ -100,11 +100,11 @@ func (e *Engine) pauseLife(ctx context.Context, s *sandbox, l life, im cube.Imag
 	if err != nil {
 		return cube.Image{}, err
 	}
+	e.keep(s, true)
 	if err := fpPauseSaved.Hit(); err != nil {
 		w.Abort()
 		return cube.Image{}, err
 	}
-	e.keep(s, true)
 	if ctx, err = e.filesApart(ctx, l, w, p); err == nil {
 		err = fpPauseFiles.Hit()
 	}
