@@ -11,14 +11,14 @@ func batches() []promise {
 	return []promise{
 		{"batch: after any batches the store holds what was put last and not dropped, also for the next that opens it", func(x *X) {
 			m := newModel()
-			for i := range 200 {
-				b := x.gen.batch(m, 4)
-				x.apply(b)
-				m.apply(b)
-				if i%20 == 0 {
-					x.is(m)
-					x.reopen()
+			for range 20 {
+				for range 8 {
+					b := x.gen.batch(m, 4)
+					x.apply(b)
+					m.apply(b)
 				}
+				x.is(m)
+				x.reopen()
 				x.is(m)
 			}
 			if len(m.sandboxes)*len(m.snapshots)*len(m.plans)*len(m.answers) == 0 {
