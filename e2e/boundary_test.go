@@ -69,48 +69,48 @@ func noSandbox(t *testing.T, ids ...cube.SandboxID) {
 }
 
 // boundaries says for each verb how it is done and what is true after it has failed.
-var boundaries = map[string]func(t *testing.T, arm func()) (fails error, undone func()){
-	"create": func(t *testing.T, arm func()) (error, func()) {
+var boundaries = map[string]func(t *testing.T, arm func()) (undone func(), fails error){
+	"create": func(t *testing.T, arm func()) (func(), error) {
 		id := cube.NewSandboxID()
 		arm()
 		_, err := l.Engine.Create(t.Context(), cube.CreateSpec{ID: id, Image: l.Witness})
-		return err, func() {
+		return func() {
 			noSandbox(t, id)
 			_, err := l.Engine.Create(t.Context(), cube.CreateSpec{ID: id, Image: l.Witness})
 			noError(t, err, "create it after all")
 			l.Check(t, id)
-		}
+		}, err
 	},
-	"save": func(t *testing.T, arm func()) (error, func()) {
+	"save": func(t *testing.T, arm func()) (func(), error) {
 		b := newBound(t)
 		arm()
 		_, err := l.Engine.Save(t.Context(), b.id, b.image)
-		return err, func() { noImage(t, b.image); b.asBefore(t) }
+		return func() { noImage(t, b.image); b.asBefore(t) }, err
 	},
-	"pause": func(t *testing.T, arm func()) (error, func()) {
+	"pause": func(t *testing.T, arm func()) (func(), error) {
 		b := newBound(t)
 		arm()
 		_, err := l.Engine.Pause(t.Context(), b.id, b.image, cube.Pausing{})
-		return err, func() { noImage(t, b.image); b.asBefore(t) }
+		return func() { noImage(t, b.image); b.asBefore(t) }, err
 	},
-	"clone": func(t *testing.T, arm func()) (error, func()) {
+	"clone": func(t *testing.T, arm func()) (func(), error) {
 		b := newBound(t)
 		ids := []cube.SandboxID{cube.NewSandboxID(), cube.NewSandboxID(), cube.NewSandboxID()}
 		arm()
 		_, err := l.Engine.Clone(t.Context(), b.id, []cube.CreateSpec{{ID: ids[0]}, {ID: ids[1]}, {ID: ids[2]}}, 0)
-		return err, func() { noSandbox(t, ids...); b.asBefore(t) }
+		return func() { noSandbox(t, ids...); b.asBefore(t) }, err
 	},
-	"rollback": func(t *testing.T, arm func()) (error, func()) {
+	"rollback": func(t *testing.T, arm func()) (func(), error) {
 		b := newBound(t)
 		image := save(t, b.id)
 		arm()
 		_, err := l.Engine.Rollback(t.Context(), b.id, image)
-		return err, func() { b.asBefore(t) }
+		return func() { b.asBefore(t) }, err
 	},
-	"kill": func(t *testing.T, arm func()) (error, func()) {
+	"kill": func(t *testing.T, arm func()) (func(), error) {
 		b := newBound(t)
 		arm()
-		return l.Engine.Kill(t.Context(), b.id), func() { b.asBefore(t) }
+		return func() { b.asBefore(t) }, l.Engine.Kill(t.Context(), b.id)
 	},
 }
 
@@ -139,7 +139,7 @@ func TestAVerbThatFailsAtAnyBoundaryIsUndone(t *testing.T) {
 			}
 			l.Guard(t)
 			t.Cleanup(func() { failpoint.Arm("") })
-			failed, undone := do(t, func() { noError(t, failpoint.Arm(name+"=error(here)"), "arm") })
+			undone, failed := do(t, func() { noError(t, failpoint.Arm(name+"=error(here)"), "arm") })
 			noError(t, failpoint.Arm(""), "disarm")
 			if beyond[name] {
 				if failed != nil || !tooLate(t, name) {
