@@ -69,7 +69,12 @@ func runAll(t *testing.T, l language, env map[string]string) {
 func runProgram(t *testing.T, l language, name string, env map[string]string, prefix []string, args ...string) string {
 	t.Helper()
 	s.Guard(t)
-	dir := t.TempDir()
+	return runProgramIn(t, t.TempDir(), l, name, env, prefix, args...)
+}
+
+// runProgramIn runs it in a folder that somebody else can look into.
+func runProgramIn(t *testing.T, dir string, l language, name string, env map[string]string, prefix []string, args ...string) string {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", l.folder, name+l.ending))
 	if err != nil {
 		t.Fatal(err)
