@@ -122,6 +122,14 @@ func TestAConnectionThatIsCutSaysWhatBecameOfTheSandbox(t *testing.T) {
 	}
 }
 
+func TestAServerThatStopsLeavesTheProgramAlone(t *testing.T) {
+	_, g := inside(t)
+	_, err := g.Run(t.Context(), client.Command{Argv: []string{"stop"}})
+	if !errors.Is(err, cube.ErrUnavailable) || !strings.Contains(err.Error(), "goes on as process 1") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestTheTimeOfAProgramIsItsOwn(t *testing.T) {
 	_, g := inside(t)
 	if _, err := g.Run(t.Context(), client.Command{Argv: []string{"forever"}, Timeout: 30 * time.Millisecond}); !errors.Is(err, client.ErrTimeout) {

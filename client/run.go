@@ -97,6 +97,9 @@ func (g *Guest) run(ctx context.Context, c Command) (Exit, error) {
 			return exit, nil
 		}
 	}
+	if stopped(stream.Err()) && ctx.Err() == nil {
+		return Exit{}, fmt.Errorf("the server was stopped; the program goes on as process %d: %w", r.pid, cube.ErrUnavailable)
+	}
 	r.kill(ctx)
 	if err := cause(timed, stream.Err()); err != nil {
 		if r.pid != 0 {
@@ -105,6 +108,12 @@ func (g *Guest) run(ctx context.Context, c Command) (Exit, error) {
 		return Exit{}, err
 	}
 	return Exit{}, fmt.Errorf("%w: the stream ended before the program", cube.ErrAgent)
+}
+
+// stopped reports whether a stream was ended because its server stops, which the data
+// plane says in the agent's place.
+func stopped(err error) bool {
+	return connect.IsWireError(err) && connect.CodeOf(err) == connect.CodeUnavailable
 }
 
 // lost says why a stream broke, where its connection was cut.

@@ -2,6 +2,7 @@ package clienttest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -145,6 +146,8 @@ func (g *program) run(ctx context.Context, r *connect.Request[process.StartReque
 		stdout(strings.Join(args, " ") + "\n")
 	case "complain":
 		out(&process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stderr{Stderr: []byte(strings.Join(args, " ") + "\n")}})
+	case "stop": // what the data plane says for the agent when the server stops
+		return 0, connect.NewError(connect.CodeUnavailable, errors.New("the server is restarting; connect again"))
 	case "/bin/true":
 	case "exit":
 		return strconv.Atoi(args[0])
