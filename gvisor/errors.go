@@ -20,6 +20,7 @@ var byCode = map[string]error{
 	keeperapi.CodeImage:   cube.ErrCorrupt,
 	keeperapi.CodeLeaving: cube.ErrUnavailable,
 	"version":             cube.ErrUnavailable,
+	"unknown-method":      cube.ErrUnsupported, // of a keeper that is older
 	"denied":              cube.ErrUnavailable,
 }
 

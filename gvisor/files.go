@@ -68,6 +68,11 @@ func (e *Engine) writeLayer(ctx context.Context, l life, to *os.File) error {
 	if err != nil {
 		return err
 	}
+	done, err := e.reserveLayer(u.GuestFiles)
+	if err != nil {
+		return err
+	}
+	defer done()
 	r, w, err := pipe()
 	if err != nil {
 		return err
@@ -90,6 +95,15 @@ func (e *Engine) writeLayer(ctx context.Context, l life, to *os.File) error {
 		return err
 	}
 	return errors.Join(copied, err)
+}
+
+// reserveLayer reserves the host's memory for a sentry that writes its layer: it may
+// need as much as the largest file in it. A little is always there.
+func (e *Engine) reserveLayer(bytes int64) (done func(), err error) {
+	if bytes <= layerSlack {
+		return func() {}, nil
+	}
+	return e.admission.try(e, bytes)
 }
 
 // cancelRead ends what is being read of a file when ctx ends.
