@@ -59,23 +59,29 @@ func (s *Records) Syncs() int {
 func (s *Records) Apply(ctx context.Context, b cube.Batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := storable(b); err != nil {
+		return err
+	}
 	if s.fail != nil {
 		if err := s.fail(b); err != nil {
 			return err
 		}
 	}
 	for _, r := range b.Sandboxes {
-		s.sandboxes[r.ID] = r
+		s.sandboxes[r.ID] = storedRecord(r)
 		s.history[r.ID] = append(s.history[r.ID], r.Phase)
 	}
 	for _, x := range b.Snapshots {
-		s.snapshots[x.ID] = x
+		s.snapshots[x.ID] = storedSnapshot(x)
 	}
 	for _, x := range b.Plans {
-		s.plans[x.ID] = x
+		s.plans[x.ID] = storedPlan(x)
 	}
 	for _, x := range b.Answers {
-		s.answers[x.Key] = x
+		s.answers[x.Key] = storedAnswer(x)
 	}
 	drop(s.sandboxes, b.DropSandboxes)
 	drop(s.snapshots, b.DropSnapshots)
@@ -91,55 +97,69 @@ func drop[K comparable, V any](m map[K]V, keys []K) {
 }
 
 // Sandbox implements cube.Store.
-func (s *Records) Sandbox(_ context.Context, id cube.SandboxID) (cube.Record, error) {
+func (s *Records) Sandbox(ctx context.Context, id cube.SandboxID) (cube.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return cube.Record{}, err
+	}
 	if r, ok := s.sandboxes[id]; ok {
-		return r, nil
+		return storedRecord(r), nil
 	}
 	return cube.Record{}, fmt.Errorf("record of %s: %w", id, cube.ErrNotFound)
 }
 
 // Sandboxes implements cube.Store.
-func (s *Records) Sandboxes(context.Context) ([]cube.Record, error) {
-	return values(s, s.sandboxes, func(a, b cube.Record) int {
+func (s *Records) Sandboxes(ctx context.Context) ([]cube.Record, error) {
+	return values(ctx, s, s.sandboxes, storedRecord, func(a, b cube.Record) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.ID, b.ID))
-	}), nil
+	})
 }
 
 // Snapshots implements cube.Store.
-func (s *Records) Snapshots(context.Context) ([]cube.Snapshot, error) {
-	return values(s, s.snapshots, func(a, b cube.Snapshot) int {
+func (s *Records) Snapshots(ctx context.Context) ([]cube.Snapshot, error) {
+	return values(ctx, s, s.snapshots, storedSnapshot, func(a, b cube.Snapshot) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
-	}), nil
+	})
 }
 
 // Plans implements cube.Store.
-func (s *Records) Plans(context.Context) ([]cube.Plan, error) {
-	return values(s, s.plans, func(a, b cube.Plan) int {
+func (s *Records) Plans(ctx context.Context) ([]cube.Plan, error) {
+	return values(ctx, s, s.plans, storedPlan, func(a, b cube.Plan) int {
 		return cmp.Or(a.BeganAt.Compare(b.BeganAt), cmp.Compare(a.ID, b.ID))
-	}), nil
+	})
 }
 
 // Answers implements cube.Store.
-func (s *Records) Answers(context.Context) ([]cube.Answer, error) {
-	return values(s, s.answers, func(a, b cube.Answer) int {
+func (s *Records) Answers(ctx context.Context) ([]cube.Answer, error) {
+	return values(ctx, s, s.answers, storedAnswer, func(a, b cube.Answer) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Key, b.Key))
-	}), nil
+	})
 }
 
-func values[K comparable, V any](s *Records, m map[K]V, order func(a, b V) int) []V {
+// values are copies, in order.
+func values[K comparable, V any](ctx context.Context, s *Records, m map[K]V, stored func(V) V, order func(a, b V) int) ([]V, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(m), order)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	out := slices.SortedFunc(maps.Values(m), order)
+	for i, v := range out {
+		out[i] = stored(v)
+	}
+	return out, nil
 }
 
 // Sync implements cube.Store.
 func (s *Records) Sync(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	s.syncs++
-	return ctx.Err()
+	return nil
 }
 
 // Close implements cube.Store.

@@ -28,18 +28,16 @@ func (e *Engine) Pause(ctx context.Context, id cube.SandboxID, image cube.ImageI
 		return cube.Image{}, err
 	}
 	defer end()
-	meta, err := e.save(ctx, s, image, cube.KindPause)
-	if err != nil {
+	if _, err := e.save(ctx, s, image, cube.KindPause); err != nil {
 		return cube.Image{}, fmt.Errorf("pause %s: %w", id, err)
 	}
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	img := e.m.images[image]
 	img.FilesOnly, img.Durable, img.FilesBytes = o.FilesOnly, true, img.PagesBytes+1
-	meta = img.Image
 	s.life.end()
 	delete(e.m.sandboxes, id)
-	return meta, nil
+	return img.Image, nil
 }
 
 // Clone implements cube.Engine.

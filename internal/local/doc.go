@@ -54,6 +54,10 @@ func Open(ctx context.Context, o Options) (*Session, error) {
 	if err := os.MkdirAll(o.StateDir, 0o711); err != nil {
 		return nil, err
 	}
+	// What it will hold is durable only if it is.
+	if err := syncDir(filepath.Dir(o.StateDir)); err != nil {
+		return nil, err
+	}
 	images, err := image.Open(o.StateDir)
 	if err != nil {
 		return nil, err
@@ -87,5 +91,10 @@ func (s *Session) Build(ctx context.Context, name string, fresh bool) (cube.Imag
 	if err != nil {
 		return cube.Image{}, err
 	}
+	// A name must not outlive a power cut that its template does not.
+	if err := s.Images.Sync(ctx, img.ID); err != nil {
+		return cube.Image{}, err
+	}
+	img.Durable = true
 	return img, s.names.Set(filepath.Base(dir), img.ID)
 }

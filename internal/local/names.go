@@ -18,7 +18,7 @@ type Names struct{ dir string }
 // NamesIn are those of a state directory.
 func NamesIn(stateDir string) Names { return Names{filepath.Join(stateDir, "names")} }
 
-// Set has name mean the template id from now on.
+// Set has name mean the template id from now on, also after a power cut.
 func (n Names) Set(name string, id cube.ImageID) error {
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return err
@@ -29,10 +29,21 @@ func (n Names) Set(name string, id cube.ImageID) error {
 	}
 	defer os.Remove(f.Name())
 	_, err = f.WriteString(string(id) + "\n")
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), filepath.Join(n.dir, name))
+	if err := os.Rename(f.Name(), filepath.Join(n.dir, name)); err != nil {
+		return err
+	}
+	return errors.Join(syncDir(n.dir), syncDir(filepath.Dir(n.dir)))
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Names returns the template that each name means.
@@ -71,7 +82,7 @@ func (n Names) RemoveName(name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return err
+	return errors.Join(err, syncDir(n.dir))
 }
 
 // Names returns the template that each name means.
@@ -93,7 +104,8 @@ func (s *Session) Template(nameOrID string) (cube.Image, error) {
 }
 
 // RemoveTemplate takes a template and its names away. Sandboxes that were made
-// from it are not touched.
+// from it are not touched; its space is given back by the server's collection when the
+// last of them has ended.
 func (s *Session) RemoveTemplate(nameOrID string) (cube.ImageID, error) {
 	img, err := s.Template(nameOrID)
 	if err != nil {
@@ -110,5 +122,5 @@ func (s *Session) RemoveTemplate(nameOrID string) (cube.ImageID, error) {
 			}
 		}
 	}
-	return img.ID, s.Images.Delete(img.ID)
+	return img.ID, s.Images.Hide(img.ID)
 }
