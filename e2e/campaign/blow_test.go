@@ -199,14 +199,12 @@ func aftermath(ctx context.Context, v verb, u *subject, dead []cube.SandboxID) (
 func mourned(ctx context.Context, id cube.SandboxID) bool {
 	gone := false
 	lab.Until(3*time.Second, "it is known to be dead", func() error {
-		_, err := users.Get(ctx, id)
+		b, err := users.Get(ctx, id)
 		gone = errors.Is(err, cube.ErrNotFound)
-		if !gone {
-			_, err = look(ctx, id)
-		}
-		if gone {
+		if gone || err == nil && b.State == "paused" {
 			return nil
 		}
+		_, err = look(ctx, id)
 		return err
 	})
 	return gone

@@ -50,19 +50,19 @@ func (tr trace) since(n int) (out []boundary) {
 	return out
 }
 
-// quiet waits until nothing has been passed for a while.
-func (tr trace) quiet(ctx context.Context, for_ time.Duration) {
-	tick := time.NewTicker(for_)
-	defer tick.Stop()
-	for last := -1; ctx.Err() == nil && !s.HasEnded(); {
+// quiet waits until nothing has been passed for a while, or the server is dead.
+func (tr trace) quiet(ctx context.Context) {
+	for last := -1; ; {
 		n := len(tr.lines())
 		if n == last {
 			return
 		}
 		last = n
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		while, cancel := context.WithTimeout(ctx, quietTime)
+		_, err := s.WaitEnd(while)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return
 		}
 	}
 }
@@ -138,7 +138,7 @@ func learn(ctx context.Context, v verb) (passed []boundary, r row) {
 		if err = v.do(ctx, u); err == nil && v.settle != nil {
 			err = v.settle(ctx, u)
 		}
-		tr.quiet(ctx, quietTime)
+		tr.quiet(ctx)
 		passed, u.answered = tr.since(n), err == nil
 		r.Answered = u.answered
 	}
@@ -164,7 +164,7 @@ func strike(ctx context.Context, v verb, at boundary, starts ...boundary) (row, 
 		r.At += ", then at " + b.String()
 		tr, serr := restart(ctx, b.armed("kill"))
 		if serr == nil { // it may be struck a moment after it has begun to answer
-			tr.quiet(ctx, quietTime)
+			tr.quiet(ctx)
 		}
 		r.Reached = r.Reached && s.HasEnded()
 		tr.remove()
@@ -211,7 +211,7 @@ func (r *row) ask(ctx context.Context, v verb, u *subject, tr trace) error {
 	if err == nil && v.settle != nil && !s.HasEnded() {
 		v.settle(ctx, u) // it does not settle where the server dies
 	}
-	tr.quiet(ctx, quietTime)
+	tr.quiet(ctx)
 	return err
 }
 

@@ -54,6 +54,9 @@ func (u *subject) save(ctx context.Context) (err error) {
 	if u.snap, err = snapshotKeyed(ctx, "", u.box.ID, ""); err != nil {
 		return err
 	}
+	if err := durable(ctx, u); err != nil {
+		return err
+	}
 	return u.set(ctx, newer)
 }
 

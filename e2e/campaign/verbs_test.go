@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"time"
 
@@ -27,8 +29,13 @@ type verb struct {
 	after func(context.Context, *subject) (happened bool, err error)
 }
 
-// verbs are all that there are.
+// verbs are all that there are, or those whose name CUBE_VERB fits.
 func verbs() []verb {
+	only := regexp.MustCompile(os.Getenv("CUBE_VERB"))
+	return slices.DeleteFunc(allVerbs(), func(v verb) bool { return !only.MatchString(v.name) })
+}
+
+func allVerbs() []verb {
 	return slices.Concat(makers(), sleepers(), []verb{
 		{"rollback", running(saved), doRollback, nil, afterRollback},
 		{"kill", running(nil), doKill, nil, afterKill},

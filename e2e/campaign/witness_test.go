@@ -133,13 +133,6 @@ func (h held) follows(before held) error {
 	return nil
 }
 
-func put(t *testing.T, id cube.SandboxID, key, v string) {
-	t.Helper()
-	if err := ask(t.Context(), id, map[string]string{"op": "put", "key": key, "value": v}, &struct{}{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func get(ctx context.Context, id cube.SandboxID, key string) (v value, err error) {
 	return v, ask(ctx, id, map[string]string{"op": "get", "key": key}, &v)
 }
