@@ -104,8 +104,9 @@ func (p *power) round(n int) {
 	working, done := context.WithCancel(ctx)
 	var cut atomic.Bool
 	var wg sync.WaitGroup
+	answers := make(chan verb)
 	for owner := range workers {
-		w := &worker{t: p.t, s: p.s, l: p.l, owner: owner, random: rand.New(rand.NewPCG(p.random.Uint64(), 0)), witness: p.witness, cut: &cut}
+		w := &worker{t: p.t, s: p.s, l: p.l, owner: owner, random: rand.New(rand.NewPCG(p.random.Uint64(), 0)), witness: p.witness, cut: &cut, answers: answers}
 		wg.Go(func() { w.work(working) })
 	}
 	if n%3 == 1 {
@@ -113,8 +114,7 @@ func (p *power) round(n int) {
 		wg.Go(func() { b.work(working) })
 	}
 	wg.Go(func() { watch(working, p.s, p.l) })
-	moment := time.NewTimer(200*time.Millisecond + time.Duration(p.random.Int64N(int64(2*time.Second))))
-	<-moment.C
+	after := p.moment(answers)
 	cut.Store(true)
 	err := p.s.CutPower(ctx)
 	done()
@@ -129,9 +129,31 @@ func (p *power) round(n int) {
 	started := time.Since(began)
 	v := &verifier{t: p.t, ctx: ctx, s: p.s, l: p.l, random: p.random}
 	v.verify()
-	p.t.Logf("cut %d: started again in %v, looked at in %v, %d sandboxes, %d snapshots", n+1, started.Round(time.Millisecond),
+	p.t.Logf("cut %d, %s: started again in %v, looked at in %v, %d sandboxes, %d snapshots", n+1, after, started.Round(time.Millisecond),
 		(time.Since(began) - started).Round(time.Millisecond), len(p.l.boxes), len(p.l.snapshots))
 	p.tidy()
+}
+
+// moment waits for when the power is to be cut: any, or just after an answer, when what
+// it promised must be so already.
+func (p *power) moment(answers <-chan verb) (what string) {
+	timer := time.NewTimer(200*time.Millisecond + time.Duration(p.random.Int64N(int64(1500*time.Millisecond))))
+	<-timer.C
+	wanted := []verb{nothing, verbSnap, verbHalt, verbWake, verbKill}[p.random.IntN(5)]
+	if wanted == nothing {
+		return "at any moment"
+	}
+	timer.Reset(2 * time.Second)
+	for {
+		select {
+		case got := <-answers:
+			if got == wanted {
+				return "after a " + string(got)
+			}
+		case <-timer.C:
+			return "at any moment"
+		}
+	}
 }
 
 // tidy keeps the number of things to look at small, by forgetting what is over.

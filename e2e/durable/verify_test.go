@@ -103,7 +103,7 @@ func (v *verifier) checkSnapshots() {
 		}
 		v.adopt(id)
 		v.l.show("snapshots whole")
-		if v.random.IntN(4) == 0 {
+		if v.random.IntN(5) == 0 {
 			v.checkChild(v.l.snapshots[id])
 		}
 	}

@@ -22,6 +22,7 @@ type worker struct {
 	random  *rand.Rand
 	witness string       // a snapshot to make sandboxes from
 	cut     *atomic.Bool // from here on an error is no news
+	answers chan<- verb  // gets the verb of each answer, if somebody waits for one
 	keys    int
 }
 
@@ -43,15 +44,18 @@ func (w *worker) work(ctx context.Context) {
 // one does one thing.
 func (w *worker) one(ctx context.Context) error {
 	boxes := w.l.of(w.owner)
-	if len(boxes) == 0 || len(boxes) < mostBoxes && w.random.IntN(4) == 0 {
+	if len(boxes) == 0 || len(boxes) < mostBoxes && w.random.IntN(3) == 0 {
 		return w.create(ctx)
 	}
 	b := boxes[w.random.IntN(len(boxes))]
 	if b.paused {
-		if w.random.IntN(6) == 0 {
+		switch w.random.IntN(8) {
+		case 0:
 			return w.kill(ctx, b)
+		case 1, 2:
+			return w.resume(ctx, b)
 		}
-		return w.resume(ctx, b)
+		return nil // it stays so, most of the time
 	}
 	snaps := w.l.snapshotsOf(b.ID)
 	switch n := w.random.IntN(20); {
@@ -59,7 +63,7 @@ func (w *worker) one(ctx context.Context) error {
 		return w.step(ctx, b)
 	case n < 9:
 		return w.pause(ctx, b)
-	case n < 14 && len(snaps) < 4:
+	case n < 14 && len(snaps) < 3:
 		return w.snapshot(ctx, b)
 	case n < 16 && len(snaps) > 0:
 		return w.rollback(ctx, b, snaps[w.random.IntN(len(snaps))])
@@ -109,6 +113,10 @@ func (w *worker) in(b *box) inside { return inside{w.s, b.Sandbox} }
 func (w *worker) answered(b *box, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s of %s: %w", b.doubt, b.ID, err)
+	}
+	select {
+	case w.answers <- b.doubt:
+	default:
 	}
 	b.doubt, b.at = nothing, time.Now()
 	return nil
