@@ -95,6 +95,7 @@ func Open(ctx context.Context, conf Config) (*Engine, error) {
 	}
 	defer func() {
 		if e.keepers == nil {
+			e.cancel()
 			e.only.Close()
 		}
 	}()
@@ -106,6 +107,12 @@ func Open(ctx context.Context, conf Config) (*Engine, error) {
 	if e.agent, err = e.images.PutRootfs(ctx, filepath.Join(conf.BinDir, "cube-guest.erofs")); err != nil {
 		return nil, fmt.Errorf("guest agent: %w; build it with make", err)
 	}
+	// The next template needs it, whoever collects garbage meanwhile.
+	agent, err := e.images.OpenRootfs(e.agent)
+	if err != nil {
+		return nil, fmt.Errorf("guest agent: %w", err)
+	}
+	context.AfterFunc(e.ctx, func() { agent.Close() })
 	if e.keepers, err = openKeepers(ctx, conf, e.died); err != nil {
 		return nil, err
 	}
