@@ -235,9 +235,12 @@ func TestAnUpgradeOfTheEngineCostsNothing(t *testing.T) {
 		pid := now[u.old].PID
 		u.kill(t, running, paused)
 		u.onlyKeeper(t, present)
-		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("process %d of it: %v", pid, err)
-		}
+		noError(t, lab.Until(5*time.Second, "its process ends", func() error {
+			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("process %d: %v", pid, err)
+			}
+			return nil
+		}), "wait")
 		again := u.create(t, snap.ID)
 		u.Check(t, again)
 		u.kill(t, again)

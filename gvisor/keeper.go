@@ -192,8 +192,7 @@ func (k *keeper) lives(ctx context.Context) ([]keeperapi.Life, error) {
 // shutdown ends the keeper, its cube-network and every life that it has, and
 // returns when its process has let go of its place.
 func (k *keeper) shutdown(ctx context.Context) error {
-	rpc, err := k.connection(ctx)
-	if err != nil {
+	if _, err := k.connection(ctx); err != nil { // starts one for the lives that are left
 		return err
 	}
 	k.setEnding(true)
@@ -201,11 +200,8 @@ func (k *keeper) shutdown(ctx context.Context) error {
 		k.setEnding(false)
 		return err
 	}
-	select {
-	case <-rpc.Done():
-	case <-ctx.Done():
-	}
-	return errors.Join(k.close(), k.place.remove())
+	err := k.place.vacated(ctx)
+	return errors.Join(err, k.close(), k.place.remove())
 }
 
 func (k *keeper) setEnding(yes bool) {

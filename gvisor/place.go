@@ -22,6 +22,8 @@ import (
 
 const (
 	keeperSocket = "keeper.sock"
+	// keeperLock is locked by a keeper for as long as it runs.
+	keeperLock = "keeper.pid"
 	// networkRecord names the cube-network that a keeper has started.
 	networkRecord = "network.json"
 	// versionFile says in a keeper's directory which version was started there: the
@@ -91,6 +93,31 @@ func (p place) inUse() (bool, error) {
 func (p place) started() string {
 	b, _ := os.ReadFile(filepath.Join(p.dir, versionFile))
 	return strings.TrimSpace(string(b))
+}
+
+// vacated returns when the keeper has let go of the lock that it holds for life: it
+// has closed everything else by then.
+func (p place) vacated(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	f, err := os.Open(filepath.Join(p.dir, keeperLock))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the keeper at %s has shut down and does not end: %w", p.dir, ctx.Err())
+		}
+	}
 }
 
 // remove takes away what a keeper leaves that has shut down.
