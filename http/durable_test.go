@@ -59,19 +59,34 @@ func TestWhatIsAskedForOfFilesAndRecoveryReachesTheService(t *testing.T) {
 }
 
 func TestAMemoryThatCannotBeRestoredIsSaidWithTheWayToItsFiles(t *testing.T) {
-	for err, status := range map[error]int{
-		&cube.CorruptError{Image: "snap-1", File: "pages", Detail: "short"}:            500,
-		fmt.Errorf("image snap-1 needs the CPU feature avx: %w", cube.ErrIncompatible): 409,
-	} {
-		w := stubbed(t, failing(err))
-		for _, as := range []headers{asE2B, asCube} {
-			for _, verb := range []string{"/connect", "/resume"} {
-				w.want(status, as, "POST", aBox+verb, "").says("snap-1", `"memory": false`, "cube sandbox resume --files")
-				got := w.want(status, as, "POST", aBox+verb, `{"memory":false}`)
-				if strings.Contains(got.text, "--files") {
-					t.Errorf("who asks for the files is told to: %s", got.text)
+	for _, as := range []headers{asE2B, asCube} {
+		w := newWorld(t)
+		for what, c := range map[string]struct {
+			spoil  func(cube.ImageID) error
+			status int
+			code   string
+		}{"corrupt": {w.m.Corrupt, 500, "image_corrupt"}, "of another engine": {w.m.Age, 409, "image_incompatible"}} {
+			path := w.create(as)
+			w.want(204, as, "POST", path+"/pause", "")
+			for _, im := range w.m.Images() {
+				if im.Kind != cube.KindPause {
+					continue
+				}
+				if err := c.spoil(im.ID); err != nil {
+					t.Fatal(err)
 				}
 			}
+			for _, verb := range []string{"/connect", "/resume"} {
+				got := w.want(c.status, as, "POST", path+verb, `{"timeout":60}`)
+				got.says("cube sandbox resume --files-fallback")
+				if code := got.object()["error_code"]; code != c.code {
+					t.Errorf("%s: error_code %v, want %s", what, code, c.code)
+				}
+			}
+			if got := w.want(201, as, "POST", path+"/resume", `{"timeout":60,"filesFallback":true}`).object(); got["restored"] != "files" {
+				t.Errorf("%s: resumed as %v", what, got)
+			}
+			w.want(204, as, "DELETE", path, "")
 		}
 	}
 }

@@ -83,10 +83,16 @@ func writeError(c *call, err error) {
 	writeStatus(c, http.StatusInternalServerError, message(err), "internal_server_error")
 }
 
+// noSpaceAdvice is what can be done about a full disk.
+const noSpaceAdvice = "; free space in the state directory, or delete snapshots and templates that nobody needs (cube gc)"
+
 // message is what a client hears of an error: without the sentinel's words where
 // the rest says it.
 func message(err error) string {
 	m := err.Error()
+	if errors.Is(err, cube.ErrNoSpace) {
+		return m + noSpaceAdvice
+	}
 	for _, tail := range []string{cube.ErrInvalid.Error(), cube.ErrConflict.Error()} {
 		m = strings.TrimSuffix(m, ": "+tail)
 	}

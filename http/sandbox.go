@@ -1,8 +1,6 @@
 package http
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -67,7 +65,7 @@ func (a *API) resume(c *call) (answer, error) {
 	}
 	r, err := a.svc.Resume(c.ctx(), id, o)
 	if err != nil {
-		return answer{}, orFiles(o, err)
+		return answer{}, err
 	}
 	return answer{status: http.StatusCreated, body: a.sandbox(r)}, nil
 }
@@ -83,21 +81,13 @@ func (a *API) connect(c *call) (answer, error) {
 	}
 	r, resumed, err := a.svc.Connect(c.ctx(), id, o)
 	if err != nil {
-		return answer{}, orFiles(o, err)
+		return answer{}, err
 	}
 	status := http.StatusOK
 	if resumed && c.e2b() {
 		status = http.StatusCreated
 	}
 	return answer{status: status, body: a.sandbox(r)}, nil
-}
-
-// orFiles adds what else could be done where a memory cannot be restored.
-func orFiles(o cube.Resumption, err error) error {
-	if o.Files || o.FilesFallback || !errors.Is(err, cube.ErrCorrupt) && !errors.Is(err, cube.ErrIncompatible) {
-		return err
-	}
-	return fmt.Errorf(`%w; to boot it from its files without its memory, resume it with "memory": false (cube sandbox resume --files)`, err)
 }
 
 // resumption reads the body of connect and resume. In E2B's dialect a time is
