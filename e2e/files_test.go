@@ -241,6 +241,32 @@ func TestWhereMemoryIsCorruptFilesStillComeBack(t *testing.T) {
 	}
 }
 
+func TestFilesNeedNeitherTheEngineNorTheProcessorOfTheirMemory(t *testing.T) {
+	for what, forge := range map[string][2]string{
+		"engine":    {`("engine": *")[^"]*"`, `${1}another-engine"`},
+		"processor": {`"cpu": *\[`, `"cpu": ["no-a",`},
+		"agent":     {`("agent": *")[^"]*"`, `${1}` + strings.Repeat("0", 64) + `"`},
+	} {
+		t.Run(what+" gone", func(t *testing.T) {
+			l.Guard(t)
+			id := witness(t)
+			sh(t, id, "echo precious >/root/precious")
+			img := pause(t, id, cube.Pausing{})
+			l.Forge(t, img.ID, forge[0], forge[1])
+			_, err := l.Engine.Resume(t.Context(), cube.CreateSpec{ID: id, Generation: 2, Image: img.ID})
+			if !errors.Is(err, cube.ErrIncompatible) || !strings.Contains(err.Error(), what) {
+				t.Errorf("with its memory: got %v, want that the %s is not there", err, what)
+			}
+			noSandbox(t, id)
+			resume(t, id, 2, img.ID, true)
+			if got := sh(t, id, "cat /root/precious"); got != "precious" {
+				t.Errorf("got %q", got)
+			}
+			save(t, id)
+		})
+	}
+}
+
 func TestAnImageWithoutMemoryIsSmallAndBootsCold(t *testing.T) {
 	l.Guard(t)
 	id := witness(t)

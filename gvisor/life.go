@@ -51,6 +51,9 @@ func (e *Engine) bootLife(ctx context.Context, k *keeper, sh shape, labels keepe
 	}
 	defer rootfs.Close()
 	agent, err := e.images.OpenRootfs(sh.agent)
+	if errors.Is(err, cube.ErrNotFound) { // of an image that there is
+		return life{}, fmt.Errorf("the agent that it was made with is gone: %v: %w", err, cube.ErrIncompatible)
+	}
 	if err != nil {
 		return life{}, err
 	}
