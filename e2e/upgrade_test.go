@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,6 +47,12 @@ func openPrevious(t *testing.T) *upgraded {
 func (u *upgraded) upgrade(t *testing.T) {
 	t.Helper()
 	noError(t, u.Close(), "close the engine")
+	u.open(t)
+}
+
+// open opens the present engine.
+func (u *upgraded) open(t *testing.T) {
+	t.Helper()
 	o := u.Options()
 	o.BinDir, o.Linger = u.present, 300*time.Millisecond
 	s, err := local.Open(t.Context(), o)
@@ -285,10 +292,7 @@ func TestAnUpgradeAfterTheKeeperWasKilledFindsItsSandboxes(t *testing.T) {
 	noError(t, err, "keeper")
 	noError(t, u.Close(), "close the engine")
 	noError(t, lab.KillHard(pid), "kill the keeper")
-	o := u.Options()
-	o.BinDir = u.present
-	u.Session, err = local.Open(t.Context(), o)
-	noError(t, err, "open the present engine")
+	u.open(t)
 	if versions, _ := u.keepers(t); !slices.Equal(versions, []string{u.old, u.Engine.Version()}) {
 		t.Errorf("keepers of %q", versions)
 	}
@@ -296,6 +300,33 @@ func TestAnUpgradeAfterTheKeeperWasKilledFindsItsSandboxes(t *testing.T) {
 		t.Errorf("got %+v after %+v", got, life)
 	}
 	u.kill(t, id)
+}
+
+// TestDownEndsTheKeepersOfAllVersions: with all that they have, and where one was
+// killed before too.
+func TestDownEndsTheKeepersOfAllVersions(t *testing.T) {
+	u := openPrevious(t)
+	u.create(t, u.Witness)
+	u.upgrade(t)
+	img, err := u.Build(t.Context(), filepath.Join("..", "templates", "base"), false)
+	noError(t, err, "build the template")
+	u.create(t, img.ID)
+	_, infos := u.keepers(t)
+	noError(t, u.Close(), "close the engine")
+	noError(t, lab.KillHard(infos[u.old].PID), "kill the previous keeper")
+	o := u.Options()
+	o.BinDir = u.present
+	ended, err := local.Shutdown(t.Context(), o)
+	if err != nil || ended != (local.Ended{Ran: true, Sandboxes: 2}) {
+		t.Errorf("ended %+v, %v; want 2 sandboxes", ended, err)
+	}
+	if h, err := local.LookAt(t.Context(), o.RunDir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there still is %+v, %v", h, err)
+	}
+	if _, err := os.Stat(filepath.Join(o.RunDir, "k")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory of the other keepers: %v", err)
+	}
+	u.open(t)
 }
 
 // runs checks that a program runs in a sandbox.
