@@ -168,6 +168,7 @@ func TestStatesThatPassAreShownAsClientsKnowThem(t *testing.T) {
 		cube.PhasePausing:     {"paused", "pausing"},
 		cube.PhasePaused:      {"paused", "paused"},
 		cube.PhaseResuming:    {"paused", "paused"},
+		cube.PhaseRecovering:  {"paused", "paused"},
 		cube.PhaseRollingBack: {"running", "running"},
 	} {
 		s := willing()

@@ -76,7 +76,7 @@ func state(c *call, p cube.Phase) openapi.ListedSandboxState {
 			return "pausing"
 		}
 		return "paused"
-	case cube.PhasePaused, cube.PhaseResuming:
+	case cube.PhasePaused, cube.PhaseResuming, cube.PhaseRecovering:
 		return "paused"
 	default:
 		return "running"

@@ -37,7 +37,7 @@ func absent(r *http.Request, id cube.SandboxID, phase cube.Phase) answer {
 		a.Code, a.Message = http.StatusGone, "The sandbox has ended"
 	case cube.PhasePaused:
 		a.Code, a.Message, a.retryAfter = http.StatusServiceUnavailable, "The sandbox is paused; connect to it", 5
-	case cube.PhasePausing, cube.PhaseResuming, cube.PhaseRollingBack:
+	case cube.PhasePausing, cube.PhaseResuming, cube.PhaseRollingBack, cube.PhaseRecovering:
 		a.Code, a.Message, a.retryAfter = http.StatusServiceUnavailable, "The sandbox is "+string(phase)+"; try again", 2
 		if phase != cube.PhasePausing { // which E2B shows as paused
 			e2b = a

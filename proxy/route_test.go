@@ -108,6 +108,7 @@ func TestUnknownClosedPausedAndKilledAreAnsweredAsTheReferencesSay(t *testing.T)
 		"pausing":      {at(cube.PhasePausing), 80, 503, 502, "The sandbox was not found", "2"},
 		"rolling back": {at(cube.PhaseRollingBack), 80, 503, 409, "The sandbox is rolling-back; try again", "2"},
 		"resuming":     {at(cube.PhaseResuming), 80, 503, 409, "The sandbox is resuming; try again", "2"},
+		"recovering":   {at(cube.PhaseRecovering), 80, 503, 409, "The sandbox is recovering; try again", "2"},
 		"killing":      {at(cube.PhaseKilling), 80, 410, 502, "The sandbox was not found", ""},
 		"killed":       {at(cube.PhaseEnded), 80, 410, 502, "The sandbox was not found", ""},
 	} {

@@ -301,3 +301,17 @@ func TestStreamsWithoutAWordForItAreCutAtOnce(t *testing.T) {
 		t.Errorf("the stop: %v", err)
 	}
 }
+
+// TestARequestThatHasEndedHearsNothingOfAStop: nor is it kept until then.
+func TestARequestThatHasEndedHearsNothingOfAStop(t *testing.T) {
+	w := newWorld(t)
+	ended, other := &recorder{proxy: w.p}, &recorder{proxy: w.p}
+	ended.whenStopping(func() { t.Error("it does") })
+	told := make(chan struct{})
+	other.whenStopping(func() { close(told) })
+	ended.unhook()
+	if err := <-w.shutdown(); err != nil {
+		t.Error(err)
+	}
+	<-told
+}
