@@ -51,5 +51,5 @@ func killBooted(runDir, stateDir string) error {
 	if err != nil || len(boots) == 0 {
 		return err
 	}
-	return killProcesses(func() ([]int, error) { return processesOf(runDir, "") })
+	return killProcesses(func() ([]int, error) { return processesOf("", runDir, stateDir) })
 }

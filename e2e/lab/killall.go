@@ -20,7 +20,7 @@ import (
 func (s *Server) killAll() error {
 	began := false
 	err := killProcesses(func() ([]int, error) {
-		pids, err := processesOf(s.opt.RunDir, s.Where.Cgroup)
+		pids, err := processesOf(s.Where.Cgroup, s.opt.RunDir, s.opt.StateDir)
 		began = began || len(pids) > 0
 		return pids, err
 	})
@@ -61,10 +61,10 @@ func (s *Server) reap() error {
 	}
 }
 
-// processesOf are those of a run directory, `cube serve` first: what was told of it,
-// what is in its cgroup, where one is named, and what these have started. Those that
-// only wait to be reaped are not counted.
-func processesOf(runDir, cgroup string) ([]int, error) {
+// processesOf are those of some directories, `cube serve` first: what was told of them or
+// is a program in them, what is in the cgroup, where one is named, and what these have
+// started. Those that only wait to be reaped are not counted.
+func processesOf(cgroup string, dirs ...string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func processesOf(runDir, cgroup string) ([]int, error) {
 			continue
 		}
 		parents[pid] = parent
-		ours[pid], servers[pid] = belongs(pid, runDir, cgroup)
+		ours[pid], servers[pid] = belongs(pid, cgroup, dirs)
 	}
 	for grown := true; grown; {
 		grown = false
@@ -101,14 +101,15 @@ func processesOf(runDir, cgroup string) ([]int, error) {
 	return out, nil
 }
 
-// belongs reports whether a process has to do with a run directory, and whether it is
-// its server. One that has ended has not.
-func belongs(pid int, runDir, cgroup string) (ours, server bool) {
+// belongs reports whether a process has to do with the directories or the cgroup, and
+// whether it is the server. One that has ended has not.
+func belongs(pid int, cgroup string, dirs []string) (ours, server bool) {
 	cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	args := strings.Split(string(cmdline), "\x00")
-	ours = slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg+"/", runDir+"/") })
-	if ours {
-		return true, slices.Contains(args, "serve")
+	for _, dir := range dirs {
+		if slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg+"/", dir+"/") }) {
+			return true, slices.Contains(args, "serve")
+		}
 	}
 	cgroups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	return cgroup != "" && strings.Contains(string(cgroups), "/"+cgroup), false
