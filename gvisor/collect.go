@@ -13,9 +13,17 @@ import (
 )
 
 // Collect removes the installed versions that no image needs and that nothing uses,
-// and says which they are. dry: it only says so.
+// and says which they are. dry: it only says so. It also ends sentries that are kept
+// booted for file systems which no image has any more: they would keep those.
 func (e *Engine) Collect(ctx context.Context, dry bool) ([]cube.Garbage, error) {
 	var out []cube.Garbage
+	if !dry {
+		n, err := e.images.Needed()
+		if err != nil {
+			return nil, err
+		}
+		e.pools.keepOnly(n.FileSystems)
+	}
 	names, err := e.keepers.engines.names()
 	if err != nil {
 		return nil, fmt.Errorf("installed engines: %w", err)

@@ -3,6 +3,7 @@ package gvisor
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"time"
 
@@ -165,6 +166,10 @@ func (p *pools) make(ctx context.Context, j *job) error {
 		}
 		defer done()
 		l, err := p.e.bootLife(ctx, p.e.keepers.current, j.shape, labels)
+		if errors.Is(err, cube.ErrNotFound) || errors.Is(err, cube.ErrIncompatible) {
+			p.forget(j.shape)
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -207,6 +212,31 @@ func (p *pools) make(ctx context.Context, j *job) error {
 	}
 	p.add(func() { p.restored[j.image] = append(p.restored[j.image], m) }, l)
 	return nil
+}
+
+// forget drops a shape whose file systems are gone with the last image that had them.
+func (p *pools) forget(sh shape) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.shapes, sh)
+}
+
+// keepOnly forgets the shapes with other root file systems than these, and ends what
+// was booted for them.
+func (p *pools) keepOnly(rootfs map[string]struct{}) {
+	p.mu.Lock()
+	var end []life
+	gone := func(sh shape) bool { _, needed := rootfs[sh.rootfs]; return !needed }
+	for sh, ls := range p.ready {
+		if gone(sh) {
+			end = append(end, ls...)
+			delete(p.ready, sh)
+		}
+	}
+	maps.DeleteFunc(p.shapes, func(sh shape, _ struct{}) bool { return gone(sh) })
+	p.note()
+	p.mu.Unlock()
+	p.endAll(end)
 }
 
 // add enters a new member, unless the pools are being emptied.
