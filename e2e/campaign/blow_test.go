@@ -33,10 +33,10 @@ func (b blow) String() string {
 // stopTime is for how long a process is stopped.
 const stopTime = 300 * time.Millisecond
 
-// The processes. There is no other: the agent and all that users run are inside of a
-// sentry, which is all that the host knows of them, and stop and end with it.
+// The processes.
 const (
 	sentries = "the sentries"
+	agents   = "the agents" // in their sentries, as processes of these kernels
 	keeper   = "the keeper"
 	network  = "the network"
 	both     = "keeper and network"
@@ -44,49 +44,66 @@ const (
 
 // blows are all that there are.
 func blows() (all []blow) {
-	for _, who := range []string{sentries, keeper, network, both} {
+	for _, who := range []string{sentries, agents, keeper, network, both} {
 		all = append(all, blow{who, false, true}, blow{who, true, false}, blow{who, true, true})
 	}
 	return all
 }
 
-// targets finds the processes that are struck, and the sandboxes that they are: of the
-// sentries all but that of the sandbox which has nothing to do with it.
-func (b blow) targets(ctx context.Context) (pids []int, of []cube.SandboxID, err error) {
+// target takes signals.
+type target func(syscall.Signal) error
+
+// process is one of the host. One that has ended by itself takes every signal.
+func process(pid int) target {
+	return func(sig syscall.Signal) error {
+		if err := syscall.Kill(pid, sig); !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+		return nil
+	}
+}
+
+// targets finds what is struck, and the sandboxes that it may cost: of sentries and
+// agents all but that of the sandbox which has nothing to do with it.
+func (b blow) targets(ctx context.Context) (all []target, of []cube.SandboxID, err error) {
 	if b.who == keeper || b.who == both {
 		pid, err := s.Keeper(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
-		pids = append(pids, pid)
+		all = append(all, process(pid))
 	}
 	if b.who == network || b.who == both {
 		pid, err := s.Network(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
-		pids = append(pids, pid)
+		all = append(all, process(pid))
 	}
-	if b.who != sentries {
-		return pids, nil, nil
+	if b.who != sentries && b.who != agents {
+		return all, nil, nil
 	}
 	lives, err := s.Lives(ctx)
 	for _, l := range lives {
-		if l.Labels.Sandbox != kept.running.ID && l.State != keeperapi.StateDead {
-			pids, of = append(pids, l.PID), append(of, l.Labels.Sandbox)
+		if l.Labels.Sandbox == kept.running.ID || l.State == keeperapi.StateDead {
+			continue
 		}
+		if b.who == agents {
+			all = append(all, s.Agent(l))
+		} else {
+			all = append(all, process(l.PID))
+		}
+		of = append(of, l.Labels.Sandbox)
 	}
-	return pids, of, err
+	return all, of, err
 }
 
-// strike does it to processes. Those that have ended by themselves are let be.
-func (b blow) strike(pids []int) error {
+// strike does it.
+func (b blow) strike(all []target) error {
 	signal := func(sig syscall.Signal) error {
 		var errs []error
-		for _, pid := range pids {
-			if err := syscall.Kill(pid, sig); !errors.Is(err, syscall.ESRCH) {
-				errs = append(errs, err)
-			}
+		for _, to := range all {
+			errs = append(errs, to(sig))
 		}
 		return errors.Join(errs...)
 	}
@@ -141,9 +158,9 @@ func (r *row) hit(ctx context.Context, v verb, u *subject, at boundary, b blow) 
 		return errors.New("it is not")
 	})
 	if r.Reached = reached(); err == nil && r.Reached {
-		var pids []int
-		if pids, dead, err = b.targets(ctx); err == nil {
-			err = b.strike(pids)
+		var all []target
+		if all, dead, err = b.targets(ctx); err == nil {
+			err = b.strike(all)
 		}
 		if !b.kill {
 			dead = nil
@@ -166,9 +183,9 @@ func aftermath(ctx context.Context, v verb, u *subject, dead []cube.SandboxID) (
 	}
 	lost := false
 	for _, id := range dead {
-		lost = lost || mourned(ctx, id)
+		lost = u.isGone(ctx, id) || lost
 	}
-	if !slices.Contains(dead, u.box.ID) || !mourned(ctx, u.box.ID) {
+	if u.box.ID == "" || !u.isGone(ctx, u.box.ID) || !slices.Contains(dead, u.box.ID) {
 		happened, err = v.after(ctx, u)
 		if lost && errors.Is(err, cube.ErrNotFound) {
 			err = nil // what was made is named, and has died
@@ -194,17 +211,18 @@ func aftermath(ctx context.Context, v verb, u *subject, dead []cube.SandboxID) (
 	return false, u.is(ctx, u.box.ID, older)
 }
 
-// mourned waits until the service knows what has become of a sandbox whose kernel was
-// killed, and reports whether it is no more. It may live: of another life.
-func mourned(ctx context.Context, id cube.SandboxID) bool {
-	gone := false
-	lab.Until(3*time.Second, "it is known to be dead", func() error {
+// isGone waits until it is seen what has become of a sandbox, and reports whether it is
+// no more: it may be paused, or answer, of another life perhaps.
+func (u *subject) isGone(ctx context.Context, id cube.SandboxID) (gone bool) {
+	lab.Until(20*time.Second, "its fate is known", func() error {
 		b, err := users.Get(ctx, id)
 		gone = errors.Is(err, cube.ErrNotFound)
 		if gone || err == nil && b.State == "paused" {
 			return nil
 		}
-		_, err = look(ctx, id)
+		if _, err = look(ctx, id); err != nil && id == u.box.ID {
+			_, err = sh(ctx, u.box, "true") // after a boot from its files it has no witness
+		}
 		return err
 	})
 	return gone

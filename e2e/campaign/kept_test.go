@@ -34,13 +34,13 @@ func keep(t *testing.T) {
 	if err := startWitness(ctx, first, 2); err != nil {
 		t.Fatal(err)
 	}
+	kept.inWitness = whole(t, first.ID)
 	var err error
 	if kept.witness, err = snapshotKeyed(ctx, "", first.ID, "witness"); err != nil {
 		t.Fatal(err)
 	}
 	kept.running = first
 	kept.paused = create(t, client.NewSandbox{Template: string(kept.witness.ID), Timeout: cube.NeverTimeout})
-	kept.inWitness = whole(t, kept.paused.ID)
 	kept.inRunning = whole(t, kept.running.ID)
 	if err := users.Pause(ctx, kept.paused.ID); err != nil {
 		t.Fatal(err)

@@ -3,8 +3,8 @@ package campaign
 import "testing"
 
 // TestNothingIsLostWhateverElseIsKilledOrStopped: at each boundary of each verb the
-// server is held, and sentries, keeper, network process, or the last two together, are
-// ended by SIGKILL, or stopped for a while and then continued or ended. The verb
+// server is held, and sentries, their agents, keeper, network process, or the last two
+// together, are ended by SIGKILL, or stopped for a while and then continued or ended. The verb
 // happens or fails, and is not between; sandboxes that did not die go on; those that
 // did are reported with the reason, and recovered where they were ever saved; nothing
 // is left.
@@ -22,6 +22,9 @@ func TestNothingIsLostWhateverElseIsKilledOrStopped(t *testing.T) {
 		var pairs []pair
 		for _, at := range passed {
 			for _, b := range blows() {
+				if b.who == agents && b.stop && v.saves {
+					continue // what is saved is a stopped agent, truly, and does not answer later
+				}
 				pairs = append(pairs, pair{at, b})
 			}
 		}

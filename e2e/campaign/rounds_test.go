@@ -113,9 +113,10 @@ func oneRound(ctx context.Context, u *subject, pause, wake func(context.Context,
 	return h, users.SetTimeout(ctx, u.box.ID, time.Hour)
 }
 
-// asleep waits until it is paused. A server that has ended ends it.
+// asleep waits until it is paused; what could not be paused is tried again after half a
+// minute. A server that has ended ends it.
 func (u *subject) asleep(ctx context.Context) error {
-	return lab.Until(20*time.Second, "it is paused at its timeout", func() error {
+	return lab.Until(50*time.Second, "it is paused at its timeout", func() error {
 		b, err := users.Get(ctx, u.box.ID)
 		switch {
 		case err == nil && b.State == "paused", err != nil && s.HasEnded():

@@ -265,21 +265,18 @@ func (k *soak) kill(ctx context.Context, who string, chance *rand.Rand) error {
 		if err != nil || len(lives) == 0 {
 			return err
 		}
-		if err := syscall.Kill(lives[chance.IntN(len(lives))].PID, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) {
-			return err
-		}
-		return nil
+		return process(lives[chance.IntN(len(lives))].PID)(syscall.SIGKILL)
 	}
-	var pids []int
+	var all []target
 	// One that was killed may just be started again.
 	err := lab.Until(patience, who+" is there", func() (err error) {
-		pids, _, err = blow{who: who, kill: true}.targets(ctx)
+		all, _, err = blow{who: who, kill: true}.targets(ctx)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return blow{who: who, kill: true}.strike(pids)
+	return blow{who: who, kill: true}.strike(all)
 }
 
 // end looks at everything once more.

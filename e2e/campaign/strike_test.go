@@ -118,8 +118,12 @@ func text(err error) string {
 	if err == nil {
 		return ""
 	}
-	return err.Error()
+	s := err.Error()
+	return s[:min(len(s), longestText)]
 }
+
+// longestText is as much of what was wrong as anybody reads, in bytes.
+const longestText = 2000
 
 // learn does a verb unharmed and returns the boundaries that it passes, and those
 // that a server passes when it is started.

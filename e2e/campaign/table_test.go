@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -110,7 +111,7 @@ func (tb *table) store(t *testing.T, name string) {
 // sampleSeed decides which cases make test takes; CUBE_SEED has others taken.
 const sampleSeed = 4
 
-// chance is the campaign's, the same at each run.
+// chance is a test's, the same at each run, and another than that of other tests.
 func chance(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := uint64(sampleSeed)
@@ -120,7 +121,9 @@ func chance(t *testing.T) *rand.Rand {
 		}
 	}
 	t.Logf("CUBE_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, seed))
+	name := fnv.New64a()
+	name.Write([]byte(t.Name())) // never fails
+	return rand.New(rand.NewPCG(seed, name.Sum64()))
 }
 
 // sample returns n of all, in the order that they have; all where n is less than 0.
