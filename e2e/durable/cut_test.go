@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,6 +25,27 @@ import (
 // recovered, what was deleted stays deleted, and nothing else is there.
 func TestAPowerCutLosesNothingThatWasAnswered(t *testing.T) {
 	cuts := map[string]int{"": 3, "ci": 20, "long": 200}[lab.Form()]
+	p := openPower(t, seeded(t))
+	for n := range cuts {
+		p.round(n)
+		if t.Failed() {
+			t.Fatalf("cut %d of %d; the server's log:\n%s", n+1, cuts, lastLog(p.s))
+		}
+	}
+	p.tell()
+	for _, what := range []string{
+		"paused sandboxes resumed whole", "durable snapshots there", "running sandboxes reported as ended",
+		"running sandboxes recovered when asked", "keys answered as before", "killed sandboxes stay so",
+	} {
+		if p.l.counts[what] == 0 {
+			t.Errorf("the cuts showed nothing of: %s", what)
+		}
+	}
+}
+
+// seeded is chance that can be had again, with CUBE_SEED.
+func seeded(t *testing.T) *rand.Rand {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("CUBE_SEED"); text != "" {
 		var err error
@@ -32,23 +54,13 @@ func TestAPowerCutLosesNothingThatWasAnswered(t *testing.T) {
 		}
 	}
 	t.Logf("CUBE_SEED=%d", seed)
-	p := openPower(t, rand.New(rand.NewPCG(seed, 0)))
-	for n := range cuts {
-		p.round(n)
-		if t.Failed() {
-			t.Fatalf("cut %d of %d; the server's log:\n%s", n+1, cuts, p.lastLog())
-		}
-	}
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// tell says what was shown how often.
+func (p *power) tell() {
 	for _, what := range slices.Sorted(maps.Keys(p.l.counts)) {
-		t.Logf("%6d %s", p.l.counts[what], what)
-	}
-	for _, what := range []string{
-		"paused sandboxes resumed whole", "durable snapshots there", "running sandboxes reported as ended",
-		"running sandboxes recovered when asked", "keys answered as before", "killed sandboxes stay so",
-	} {
-		if p.l.counts[what] == 0 {
-			t.Errorf("the cuts showed nothing of: %s", what)
-		}
+		p.t.Logf("%6d %s", p.l.counts[what], what)
 	}
 }
 
@@ -122,6 +134,11 @@ func (p *power) round(n int) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	p.look(ctx, fmt.Sprintf("cut %d, %s", n+1, after))
+}
+
+// look starts the server again and looks at what is left.
+func (p *power) look(ctx context.Context, when string) {
 	began := time.Now()
 	if err := p.s.Start(ctx); err != nil {
 		p.t.Fatal(err)
@@ -129,7 +146,7 @@ func (p *power) round(n int) {
 	started := time.Since(began)
 	v := &verifier{t: p.t, ctx: ctx, s: p.s, l: p.l, random: p.random}
 	v.verify()
-	p.t.Logf("cut %d, %s: started again in %v, looked at in %v, %d sandboxes, %d snapshots", n+1, after, started.Round(time.Millisecond),
+	p.t.Logf("%s: started again in %v, looked at in %v, %d sandboxes, %d snapshots", when, started.Round(time.Millisecond),
 		(time.Since(began) - started).Round(time.Millisecond), len(p.l.boxes), len(p.l.snapshots))
 	p.tidy()
 }
@@ -178,10 +195,12 @@ func (p *power) tidy() {
 	}
 }
 
-func (p *power) lastLog() string {
-	b, err := os.ReadFile(p.s.LogPath())
+// lastLog is the end of a server's log, without what it says of each request.
+func lastLog(s *lab.Server) string {
+	b, err := os.ReadFile(s.LogPath())
 	if err != nil {
 		return err.Error()
 	}
-	return string(b[max(0, len(b)-4000):])
+	lines := slices.DeleteFunc(strings.Split(string(b), "\n"), func(line string) bool { return strings.Contains(line, "level=DEBUG") })
+	return strings.Join(lines[max(0, len(lines)-30):], "\n")
 }

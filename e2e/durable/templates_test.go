@@ -48,9 +48,11 @@ func variants(t *testing.T, names ...string) []string {
 	return dirs
 }
 
-// buildTemplate makes a template beside the server, as `cube template build` does.
-func buildTemplate(s *lab.Server, dir string) (cube.ImageID, error) {
+// buildTemplate makes a template beside the server, as `cube template build` does, with
+// some variables.
+func buildTemplate(s *lab.Server, dir string, env ...string) (cube.ImageID, error) {
 	cmd := s.Command("template", "build", dir, "--json")
+	cmd.Env = append(os.Environ(), env...)
 	var said, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &errs
 	if err := cmd.Run(); err != nil {
@@ -71,6 +73,7 @@ type builder struct {
 	random *rand.Rand
 	dirs   []string
 	cut    *atomic.Bool
+	env    []string // of what builds
 }
 
 func (b *builder) work(ctx context.Context) {
@@ -94,7 +97,7 @@ func (b *builder) one(ctx context.Context) (err error) {
 	}
 	tpl.doubted = true
 	if tpl.id == "" {
-		tpl.id, err = buildTemplate(b.s, dir)
+		tpl.id, err = buildTemplate(b.s, dir, b.env...)
 	} else if err = b.s.API.DeleteImage(ctx, name); err == nil {
 		tpl.id = ""
 	}

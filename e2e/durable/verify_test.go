@@ -59,7 +59,7 @@ func (v *verifier) lookAround() {
 		return nil
 	})
 	if err != nil {
-		v.t.Fatal(err)
+		v.t.Fatalf("%v; the server's log:\n%s", err, lastLog(v.s))
 	}
 	for _, sn := range snaps {
 		v.listed[sn.ID] = sn
