@@ -73,12 +73,14 @@ boxes: build template clients
 	@echo "==> tests with sandboxes"
 	@CGO_ENABLED=0 $(GOTEST) boxes -p 1 -timeout 15m ./gvisor/... ./e2e ./e2e/contract ./e2e/leak
 	@echo "==> tests with servers"
-	@CGO_ENABLED=0 $(GOTEST) servers -p 2 -timeout 15m ./e2e/service ./e2e/clients
+	@CGO_ENABLED=0 $(GOTEST) servers -p 2 -timeout 15m ./e2e/service ./e2e/clients ./e2e/durable ./e2e/campaign
 
 check: test ## make test and every short form; what CI runs
 	@mkdir -p .cache/results
 	@echo "==> 16 clients fire at one sandbox, 300 rounds"
 	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) race -count=1 -timeout 15m -run TestManyFireAtOneSandbox ./e2e/service
+	@echo "==> every process is killed at every boundary; 20 power cuts; full disks, each flipped bit; 20 rounds; 500 creates"
+	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) losses -p 2 -count=1 -timeout 20m ./e2e/durable ./e2e/campaign
 	@echo "==> demo"
 	@bin/cube demo --json >.cache/results/demo.json
 	@echo "==> probe of the engine, 3 rounds"
