@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -270,117 +267,5 @@ func (v *verifier) state(b *box, want state, how string) {
 func (v *verifier) kill(id cube.SandboxID) {
 	if err := v.s.API.Kill(v.ctx, id); err != nil {
 		v.t.Errorf("kill %s: %v", id, err)
-	}
-}
-
-// checkStrangers: there is no sandbox that nobody was told of.
-func (v *verifier) checkStrangers() {
-	all, err := v.s.API.List(v.ctx, client.Query{})
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	for _, b := range all {
-		if mine := v.l.boxes[b.ID]; mine == nil || mine.killed {
-			v.t.Errorf("sandbox %s is there (%s), and nobody was told of it, or that it is killed", b.ID, b.State)
-			v.kill(b.ID)
-		}
-	}
-}
-
-// checkKeys: the same request with the same key is answered as it was, and where the
-// answer was lost there is one sandbox afterwards and not two.
-func (v *verifier) checkKeys() {
-	for i := range v.l.creates {
-		c := &v.l.creates[i]
-		got, err := v.s.API.Create(v.ctx, c.n)
-		switch b := v.l.boxes[c.id]; {
-		case c.id == "" && err == nil:
-			v.kill(got.ID)
-			c.id = got.ID
-			v.l.boxes[got.ID] = &box{Sandbox: got, killed: true}
-			if n := v.count(c.n.Key); n != 0 {
-				v.t.Errorf("key %q: %d more sandboxes than one were made", c.n.Key, n)
-			}
-			v.l.show("keys whose answer was lost made one sandbox")
-		case c.id == "" && errors.Is(err, cube.ErrNotFound): // it was made, and has ended
-			v.l.show("keys whose answer was lost are answered with the end")
-		case c.id == "":
-			v.t.Errorf("key %q, again: %v", c.n.Key, err)
-		case b.killed && !errors.Is(err, cube.ErrNotFound):
-			v.t.Errorf("key %q of %s, which has ended: %s (%v)", c.n.Key, c.id, got.ID, err)
-		case !b.killed && (err != nil || got.ID != c.id || got.AccessToken != b.AccessToken):
-			v.t.Errorf("key %q of %s gives %s (%v)", c.n.Key, c.id, got.ID, err)
-		default:
-			v.l.show("keys answered as before")
-		}
-	}
-	for id, sn := range v.l.snapshots {
-		if sn.key == "" || sn.deleted || v.l.boxes[sn.source] == nil {
-			continue
-		}
-		again, err := v.s.API.SnapshotOnce(v.ctx, sn.source, sn.name, sn.key)
-		if err != nil || again.ID != id {
-			v.t.Errorf("key %q of snapshot %s gives %s (%v)", sn.key, id, again.ID, err)
-		}
-		v.l.show("keys answered as before")
-	}
-}
-
-// count is how many sandboxes are there that were made with a key.
-func (v *verifier) count(key string) int {
-	all, err := v.s.API.List(v.ctx, client.Query{Metadata: map[string]string{"key": key}})
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	return len(all)
-}
-
-// checkOrphans: no plan is open, nothing is garbage after garbage was collected, and
-// on disk and in memory is what is listed and nothing else.
-func (v *verifier) checkOrphans() {
-	plans, err := v.s.API.Plans(v.ctx)
-	if err != nil || len(plans) != 0 {
-		v.t.Errorf("plans that are open after a start: %+v (%v)", plans, err)
-	}
-	if _, err := v.s.API.Collect(v.ctx, false); err != nil {
-		v.t.Errorf("collect garbage: %v", err)
-	}
-	if left, err := v.s.API.Collect(v.ctx, true); err != nil || len(left) != 0 {
-		v.t.Errorf("garbage after it was collected: %+v (%v)", left, err)
-	}
-	running := 0
-	made := map[string]bool{} // what living sandboxes were made from
-	for _, b := range v.l.boxes {
-		if !b.killed {
-			running++
-			made[b.Template] = true
-		}
-	}
-	if n, err := v.s.LivesHere(v.ctx); err != nil || n != running {
-		v.t.Errorf("%d sentries are there for %d sandboxes (%v)", n, running, err)
-	}
-	v.checkFiles(made)
-}
-
-func (v *verifier) checkFiles(made map[string]bool) {
-	names := func(dir string) []string {
-		entries, err := os.ReadDir(filepath.Join(v.s.Where.StateDir, dir))
-		if err != nil {
-			v.t.Error(err)
-		}
-		var out []string
-		for _, e := range entries {
-			out = append(out, e.Name())
-		}
-		return out
-	}
-	for _, name := range names("images") {
-		_, listed := v.listed[cube.ImageID(name)]
-		if !listed && !strings.HasPrefix(name, "tpl-") && !made[name] {
-			v.t.Errorf("images/%s is there, and nobody can use it", name)
-		}
-	}
-	if left := names("staging"); len(left) != 0 {
-		v.t.Errorf("in staging: %q", left)
 	}
 }
