@@ -130,6 +130,11 @@ func (m *Machine) Tear(id cube.ImageID) error {
 	return m.changeImage(id, func(img *image) { img.Durable = false })
 }
 
+// DropFiles makes a paused image one that has its files in its memory alone.
+func (m *Machine) DropFiles(id cube.ImageID) error {
+	return m.changeImage(id, func(img *image) { img.FilesBytes = 0 })
+}
+
 // Age makes an image that of another engine version.
 func (m *Machine) Age(id cube.ImageID) error {
 	return m.changeImage(id, func(img *image) { img.Engine = "fake-0" })

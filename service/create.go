@@ -60,14 +60,21 @@ func (s *Service) create(ctx context.Context, p cube.Plan, n cube.NewSandbox) (c
 	return rs[0], nil
 }
 
-// made returns the sandboxes of an answer.
+// made returns the sandboxes of an answer, those that have ended since excepted. When
+// all have, the error says so of one.
 func (s *Service) made(ctx context.Context, a cube.Answer) ([]cube.Record, error) {
-	rs := make([]cube.Record, len(a.Sandboxes))
-	for i, id := range a.Sandboxes {
-		var err error
-		if rs[i], err = s.Get(ctx, id); err != nil {
-			return nil, err
+	var rs []cube.Record
+	var last error
+	for _, id := range a.Sandboxes {
+		r, err := s.Get(ctx, id)
+		if err != nil {
+			last = err
+			continue
 		}
+		rs = append(rs, r)
+	}
+	if len(rs) == 0 {
+		return nil, last
 	}
 	return rs, nil
 }

@@ -84,6 +84,9 @@ func (s *Service) lose(ctx context.Context, b *box, why cube.Death) {
 		s.log.Error("an image that nothing needs stays until the next collection", "image", was.Template, "error", err)
 	}
 	if last.Recoverable && last.AutoRecover {
+		s.mu.Lock()
+		s.returning[b.id] = true
+		s.mu.Unlock()
 		s.spawn(func() { s.autoRecover(last) })
 	}
 }

@@ -109,3 +109,17 @@ func TestOtherErrorsOfAResumeOfferNoFiles(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestFilesThatWereNotKeptApartAreRefusedBeforeAnythingStarts(t *testing.T) {
+	w := newWorld(t)
+	r := asleep(t, w, cube.Pausing{})
+	must(t, w.m.DropFiles(r.Image))
+	_, err := w.s.Resume(t.Context(), r.ID, cube.Resumption{Files: true})
+	if !errors.Is(err, cube.ErrConflict) || !strings.Contains(err.Error(), "with its memory") {
+		t.Errorf("got %v", err)
+	}
+	_, err = w.s.Resume(t.Context(), r.ID, cube.Resumption{})
+	must(t, err)
+	w.killAll()
+	w.nothingLeft()
+}

@@ -15,6 +15,9 @@ import (
 func (s *Service) Kill(ctx context.Context, id cube.SandboxID) error {
 	b, err := s.find(id)
 	if err != nil {
+		if ok, derr := s.discardEnded(ctx, id); ok {
+			return derr
+		}
 		return err
 	}
 	if !b.condemn() {
@@ -83,6 +86,10 @@ func (s *Service) execute(ctx context.Context, b *box, reason cube.DeathReason) 
 	gone := b.gone
 	b.mu.Unlock()
 	if gone {
+		// It was being brought back, and that has failed.
+		if ok, err := s.discardEnded(ctx, b.id); ok {
+			return err
+		}
 		_, err := s.find(b.id)
 		return err
 	}

@@ -54,8 +54,35 @@ func digestOf(verb cube.Verb, request any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: %w: %w", verb, cube.ErrInvalid, err)
 	}
+	// What was not said does not count: a newer version may know more of it.
+	var said any
+	if err := json.Unmarshal(b, &said); err != nil {
+		return "", err
+	}
+	if b, err = json.Marshal(dense(said)); err != nil {
+		return "", err
+	}
 	sum := sha256.Sum256(append([]byte(verb+" "), b...))
 	return hex.EncodeToString(sum[:]), nil
+}
+
+// dense is a JSON value without the fields of its objects that are zero; what these
+// hold is a client's own and stays.
+func dense(v any) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = dense(v[i])
+		}
+	case map[string]any:
+		for k, x := range v {
+			switch x {
+			case nil, "", false, 0.0:
+				delete(v, k)
+			}
+		}
+	}
+	return v
 }
 
 // ask returns the answer of a key, or what to wait for; or neither, and the key is

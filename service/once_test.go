@@ -197,3 +197,30 @@ func TestASnapshotIsAnsweredPublishedAndBecomesDurable(t *testing.T) {
 	w.reopen()
 	eventually(t, "it is durable after a start", durable)
 }
+
+func TestWhatIsLeftOfAnswersIsAnswered(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	src := w.create()
+	first, err := w.s.Clone(ctx, src.ID, cube.Cloning{N: 3, Key: "k"})
+	must(t, err)
+	must(t, w.s.Kill(ctx, first[1].ID))
+	again, err := w.s.Clone(ctx, src.ID, cube.Cloning{N: 3, Key: "k"})
+	if err != nil || len(again) != 2 || again[0].ID != first[0].ID || again[1].ID != first[2].ID {
+		t.Errorf("got %d (%v), want the two that live", len(again), err)
+	}
+}
+
+// TestTheDigestOfARequestStays: a key must outlive an upgrade. What was not said is not
+// in it.
+func TestTheDigestOfARequestStays(t *testing.T) {
+	got, err := digestOf(cube.VerbCreate, cube.NewSandbox{Template: "base", Timeout: time.Hour, Metadata: map[string]string{"a": ""}})
+	must(t, err)
+	if want := "cec542a6ac1002c32eb4a30714c43adfc9246c485f5b3c2f799620e7c0d78db3"; got != want {
+		t.Errorf("got %s, want %s as ever", got, want)
+	}
+	without, err := digestOf(cube.VerbCreate, cube.NewSandbox{Template: "base", Timeout: time.Hour})
+	if err != nil || without == got {
+		t.Errorf("metadata does not count (%v)", err)
+	}
+}

@@ -134,8 +134,13 @@ func (s *Service) resume(ctx context.Context, b *box, o cube.Resumption) error {
 	p := newPlan(cube.VerbResume, b.id)
 	p.Image = b.rec.Image
 	how := cube.RestoredMemory
-	if im, err := s.images.Image(p.Image); o.Files || err == nil && im.FilesOnly {
+	im, err := s.images.Image(p.Image)
+	if o.Files || err == nil && im.FilesOnly {
 		how = cube.RestoredFiles
+	}
+	if o.Files && err == nil && im.FilesBytes == 0 {
+		release()
+		return fmt.Errorf("resume %s: it has no files apart from its memory; resume it with its memory: %w", b.id, cube.ErrConflict)
 	}
 	w := s.resuming(p, b, o)
 	if err := s.start(ctx, b, w, func(r *cube.Record) {

@@ -209,7 +209,10 @@ func (s *Service) adopt(ctx context.Context, b *box, pauses []cube.Image) error 
 		}
 	}
 	why := cube.Death{Reason: cube.DeathUnknown, Detail: "it ended while the server was not there", At: time.Now()}
-	if r.ChangedAt.Before(bootTime()) {
+	switch {
+	case r.StartedAt.Before(s.conf.DownAt):
+		why = cube.Death{Reason: cube.DeathKilled, Detail: "everything was ended: cube down", At: s.conf.DownAt}
+	case r.ChangedAt.Before(bootTime()):
 		why = cube.Death{Reason: cube.DeathMachine, Detail: "the machine was restarted", At: bootTime()}
 	}
 	return s.adoptEnd(ctx, b, why)
@@ -257,6 +260,9 @@ func (s *Service) adoptRunning(ctx context.Context, b *box, sb cube.Sandbox) err
 
 func (s *Service) adoptEnd(ctx context.Context, b *box, why cube.Death) error {
 	s.bury(ctx, b.id)
+	if end := b.rec.EndAt; b.rec.OnTimeout == cube.OnTimeoutKill && !end.IsZero() && end.Before(time.Now()) {
+		why = cube.Death{Reason: cube.DeathTimeout, Detail: why.Detail, At: end}
+	}
 	last, way := s.testament(b.rec, why)
 	s.log.Warn("a sandbox has ended", "sandbox", b.id, "phase", b.rec.Phase, "reason", why.Reason, "detail", why.Detail, "recovery", way)
 	return s.finish(ctx, b, &work{}, false, last)

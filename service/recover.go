@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -18,10 +17,11 @@ const againAfter = time.Minute
 // brought back if there is a snapshot of it, and that snapshot.
 func (s *Service) testament(r cube.Record, why cube.Death) (cube.Record, cube.ImageID) {
 	way := s.wayBack(r.ID)
-	if way == "" {
+	if way == "" || why.Reason == cube.DeathKilled || why.Reason == cube.DeathTimeout {
 		return epitaph(r, why), ""
 	}
-	r.Phase, r.Image, r.EndAt, r.ChangedAt, r.End, r.Recoverable = cube.PhaseEnded, "", time.Time{}, why.At, &why, true
+	// EndAt stays: time does not go back.
+	r.Phase, r.Image, r.ChangedAt, r.End, r.Recoverable = cube.PhaseEnded, "", why.At, &why, true
 	return r, way
 }
 
@@ -45,12 +45,11 @@ func (s *Service) wayBackLocked(id cube.SandboxID) cube.ImageID {
 // Recover implements cube.Service.
 func (s *Service) Recover(ctx context.Context, id cube.SandboxID) (cube.Record, error) {
 	way := s.wayBack(id)
-	b, err := s.raise(id)
+	b, old, err := s.raise(id)
 	if err != nil {
 		return cube.Record{}, err
 	}
 	defer b.leave()
-	old := b.rec
 	if way == "" {
 		s.sink(b, old)
 		return cube.Record{}, fmt.Errorf("recover %s: it has no snapshot any more: %w", id, cube.ErrNotFound)
@@ -92,6 +91,9 @@ func (s *Service) recovering(p cube.Plan, b *box, old cube.Record) *work {
 			s.mu.Unlock()
 			return s.settle(ctx, b, w, func(r *cube.Record) {
 				s.resumed(ctx, r, cube.Resumption{})
+				if old.EndAt.After(time.Now()) {
+					r.EndAt = old.EndAt
+				}
 				r.End, r.Recoverable, r.RecoveredAt = nil, false, time.Now()
 			})
 		}},
@@ -105,24 +107,47 @@ func (s *Service) recovering(p cube.Plan, b *box, old cube.Record) *work {
 }
 
 // raise makes a sandbox that has ended one that can be found again, with its turn
-// taken, or says why that cannot be.
-func (s *Service) raise(id cube.SandboxID) (*box, error) {
+// taken, or says why that cannot be. It also returns the record of its end.
+func (s *Service) raise(id cube.SandboxID) (*box, cube.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b, ok := s.boxes[id]; ok {
-		return nil, fmt.Errorf("recover: sandbox %s has not ended, it is %s: %w", id, b.route().Phase, cube.ErrConflict)
+		return nil, cube.Record{}, fmt.Errorf("recover: sandbox %s has not ended, it is %s: %w", id, b.route().Phase, cube.ErrConflict)
 	}
-	r, ok := s.ended[id]
+	old, ok := s.ended[id]
 	if !ok {
-		return nil, s.unknown(id)
+		return nil, old, s.unknown(id)
 	}
-	if !r.Recoverable {
-		return nil, fmt.Errorf("recover: there is no snapshot to go back to, or it was killed: %w", s.unknown(id))
+	if !old.Recoverable {
+		return nil, old, fmt.Errorf("recover: there is no snapshot to go back to, or it was killed: %w", s.unknown(id))
 	}
+	r := old
+	r.Phase = cube.PhaseRecovering // for whoever looks before that is written
 	b := newBox(r)
 	b.enter()
 	s.boxes[id], s.order = b, nil
-	return b, nil
+	return b, old, nil
+}
+
+// discard ends the hope for a sandbox that has died and could be recovered: somebody
+// kills it. It reports whether there was such a one.
+func (s *Service) discardEnded(ctx context.Context, id cube.SandboxID) (bool, error) {
+	s.mu.Lock()
+	r, ok := s.ended[id]
+	if _, back := s.boxes[id]; back || !ok || !r.Recoverable {
+		s.mu.Unlock()
+		return false, nil
+	}
+	last := epitaph(r, *r.End)
+	s.ended[id] = last
+	s.mu.Unlock()
+	if err := s.commit(ctx, cube.Batch{Sandboxes: []cube.Record{last}}); err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ended[id] = r
+		return true, fmt.Errorf("kill %s: %w", id, err)
+	}
+	return true, nil
 }
 
 // sink takes back what raise did.
@@ -138,34 +163,42 @@ func (s *Service) sink(b *box, old cube.Record) {
 	close(b.over)
 }
 
-// autoRecover brings a sandbox back that was to be brought back by itself.
+// autoRecover brings a sandbox back that was to be brought back by itself. It is among
+// those that are returning.
 func (s *Service) autoRecover(r cube.Record) {
-	if r.End.At.Sub(r.RecoveredAt) < againAfter {
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.returning, r.ID)
+	}()
+	switch {
+	case r.End.At.Sub(r.RecoveredAt) < againAfter:
 		s.log.Warn("a sandbox died soon after it was brought back; it is not tried again", "sandbox", r.ID, "reason", r.End.Reason)
 		return
+	case !r.EndAt.IsZero() && r.EndAt.Before(time.Now()):
+		s.log.Info("a sandbox whose time is over is not brought back by itself", "sandbox", r.ID)
+		return
 	}
-	if _, err := s.Recover(s.ctx, r.ID); err != nil && !errors.Is(err, context.Canceled) {
-		s.log.Error("a sandbox could not be brought back", "sandbox", r.ID, "error", err)
+	if _, err := s.Recover(s.ctx, r.ID); err != nil {
+		if s.ctx.Err() == nil {
+			s.log.Error("a sandbox could not be brought back", "sandbox", r.ID, "error", err)
+		}
 		return
 	}
 	s.log.Warn("a sandbox was brought back by itself", "sandbox", r.ID, "reason", r.End.Reason)
 }
 
-// autoRecoverAll does so for what was found dead at start.
-func (s *Service) autoRecoverAll() {
-	s.mu.RLock()
-	var lost []cube.Record
+// willReturn notes which sandboxes a start brings back by themselves.
+func (s *Service) willReturn() (lost []cube.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, r := range s.ended {
 		if r.Recoverable && r.AutoRecover {
+			s.returning[r.ID] = true
 			lost = append(lost, r)
 		}
 	}
-	s.mu.RUnlock()
-	for _, r := range lost {
-		if s.ctx.Err() == nil {
-			s.autoRecover(r)
-		}
-	}
+	return lost
 }
 
 // Ended implements cube.Service.

@@ -170,3 +170,111 @@ func TestASandboxThatWasPausedWhenTheMachineStoppedIsPaused(t *testing.T) {
 	must(t, w.s.Kill(t.Context(), r.ID))
 	w.nothingLeft()
 }
+
+func TestAKillOfWhatHasDiedEndsTheHopeForIt(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	r, snap := dead(t, w, func(n *cube.NewSandbox) { n.AutoRecover = true })
+	eventually(t, "it is back", func() bool { got, err := w.s.Get(ctx, r.ID); return err == nil && got.Generation == 2 })
+	w.m.SetMemory(0) // its recovery fails from here on
+	w.store.phase(r.ID, func(r *cube.Record) { r.RecoveredAt = time.Time{} })
+	must(t, w.m.Die(r.ID, cube.DeathCrash, ""))
+	eventually(t, "its death is known", func() bool { _, ended := endsFor(w, r.ID); return ended })
+	must(t, w.s.Kill(ctx, r.ID))
+	if err := w.s.Kill(ctx, r.ID); !errors.Is(err, cube.ErrNotFound) {
+		t.Errorf("a second time: %v", err)
+	}
+	if got := w.store.record(r.ID); got.Recoverable || got.Identity.AccessToken != "" {
+		t.Errorf("its record is %+v", got)
+	}
+	w.m.SetMemory(64 << 30)
+	w.reopen()
+	if _, err := w.s.Recover(ctx, r.ID); !errors.Is(err, cube.ErrNotFound) {
+		t.Errorf("it can be recovered: %v", err)
+	}
+	must(t, w.s.DeleteImage(ctx, string(snap.ID)))
+	w.nothingLeft()
+}
+
+func TestTimeDoesNotGoBackInARecovery(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	r, _ := dead(t, w, func(n *cube.NewSandbox) { n.Timeout = time.Hour })
+	eventually(t, "its death is known", func() bool { _, ended := endsFor(w, r.ID); return ended })
+	got, err := w.s.Recover(ctx, r.ID)
+	if err != nil || !got.EndAt.Equal(r.EndAt) {
+		t.Errorf("it ends at %v (%v), want at %v as before", got.EndAt, err, r.EndAt)
+	}
+	for name, c := range map[string]struct {
+		then   cube.OnTimeout
+		reason cube.DeathReason
+		way    bool
+	}{"kill": {cube.OnTimeoutKill, cube.DeathTimeout, false}, "pause": {cube.OnTimeoutPause, cube.DeathCrash, true}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			r := w.create(func(n *cube.NewSandbox) { n.Timeout, n.OnTimeout, n.AutoRecover = time.Hour, c.then, true })
+			_, err := w.s.Snapshot(ctx, r.ID, cube.Snapshotting{})
+			must(t, err)
+			w.close()
+			must(t, w.m.Die(r.ID, cube.DeathCrash, ""))
+			w.store.phase(r.ID, func(r *cube.Record) { r.EndAt = time.Now().Add(-time.Minute) })
+			w.open()
+			why, ended := endsFor(w, r.ID)
+			if !ended || why.Reason != c.reason {
+				t.Errorf("it ended: %v, %+v, want %s", ended, why, c.reason)
+			}
+			if _, err := w.s.Recover(ctx, r.ID); (err == nil) != c.way {
+				t.Errorf("recover: %v, want that it works: %v", err, c.way)
+			}
+		})
+	}
+}
+
+func TestWhatSomebodyEndedOnPurposeDoesNotComeBack(t *testing.T) {
+	w := newWorld(t)
+	r := w.create(func(n *cube.NewSandbox) { n.AutoRecover = true })
+	_, err := w.s.Snapshot(t.Context(), r.ID, cube.Snapshotting{})
+	must(t, err)
+	w.close()
+	e := w.m.Open()
+	must(t, e.Kill(t.Context(), r.ID)) // as cube down does, behind the service's back
+	must(t, e.Close())
+	w.conf.DownAt = time.Now()
+	w.open()
+	if why, ended := endsFor(w, r.ID); !ended || why.Reason != cube.DeathKilled {
+		t.Errorf("it ended: %v, %+v, want killed", ended, why)
+	}
+	if _, err := w.s.Recover(t.Context(), r.ID); !errors.Is(err, cube.ErrNotFound) {
+		t.Errorf("it can be recovered: %v", err)
+	}
+}
+
+func TestWhatIsToComeBackIsToBeWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	first := true
+	w.store.Fail(func(b cube.Batch) error {
+		for _, r := range b.Sandboxes {
+			if r.Phase == cube.PhaseRecovering && first {
+				first = false
+				close(entered)
+				<-goOn
+			}
+		}
+		return nil
+	})
+	r, _ := dead(t, w, func(n *cube.NewSandbox) { n.AutoRecover = true })
+	<-entered
+	route, err := w.s.Route(t.Context(), r.ID)
+	if err != nil || route.Phase != cube.PhaseRecovering {
+		t.Errorf("it is %s (%v), want %s", route.Phase, err, cube.PhaseRecovering)
+	}
+	if got, err := w.s.Get(t.Context(), r.ID); err == nil && seen(got.Phase) == cube.PhaseRunning {
+		t.Errorf("it is shown as running")
+	}
+	close(goOn)
+	eventually(t, "it runs", func() bool {
+		route, err := w.s.Route(t.Context(), r.ID)
+		return err == nil && route.Phase == cube.PhaseRunning
+	})
+}

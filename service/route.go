@@ -14,7 +14,11 @@ func (s *Service) Route(ctx context.Context, id cube.SandboxID) (cube.Route, err
 	s.mu.RLock()
 	b, there := s.boxes[id]
 	old, ended := s.ended[id]
+	returning := s.returning[id]
 	s.mu.RUnlock()
+	if ended && !there && returning {
+		return cube.Route{ID: id, Generation: old.Generation, Phase: cube.PhaseRecovering}, nil
+	}
 	if ended && !there {
 		return cube.Route{ID: id, Generation: old.Generation, Phase: cube.PhaseEnded, End: old.End}, nil
 	}

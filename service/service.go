@@ -73,6 +73,9 @@ type Config struct {
 	Booted, Restored int
 	// Keep is how long it is remembered why a sandbox ended; 0: 24 hours.
 	Keep time.Duration
+	// DownAt is when somebody last ended everything that ran, and no service was told
+	// since; zero for never. What was made before did not die.
+	DownAt time.Time
 	// CollectEvery is how often garbage is looked for; 0: every 10 minutes.
 	CollectEvery time.Duration
 	Log          *slog.Logger
@@ -108,6 +111,7 @@ type Service struct {
 	plans     map[string]*work
 	answers   map[string]cube.Answer
 	asking    map[string]chan struct{} // keys whose request is at work
+	returning map[cube.SandboxID]bool  // ended, and to be brought back by themselves
 }
 
 var _ cube.Service = (*Service)(nil)
@@ -130,7 +134,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		engine: c.Engine, store: c.Store, images: c.Images, names: c.Names, conf: c, log: c.Log,
 		cpus:  ledger{total: int64(c.CPUs)},
 		boxes: map[cube.SandboxID]*box{}, ended: map[cube.SandboxID]cube.Record{}, snapshots: map[cube.ImageID]cube.Snapshot{},
-		hidden: map[cube.ImageID]bool{}, plans: map[string]*work{}, answers: map[string]cube.Answer{}, asking: map[string]chan struct{}{}, looked: make(chan struct{}),
+		hidden: map[cube.ImageID]bool{}, plans: map[string]*work{}, answers: map[string]cube.Answer{}, asking: map[string]chan struct{}{}, looked: make(chan struct{}), returning: map[cube.SandboxID]bool{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	// From before the look at reality, so that nothing falls between.
@@ -141,8 +145,13 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	s.refreshPools()
 	s.spawn(func() { s.follow(events) })
+	lost := s.willReturn()
 	s.spawn(func() {
-		s.autoRecoverAll()
+		for _, r := range lost {
+			if s.ctx.Err() == nil {
+				s.autoRecover(r)
+			}
+		}
 		s.collect()
 		s.examine()
 		close(s.looked)

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"cubesandbox/gvisor/keeperapi"
 )
@@ -52,7 +55,41 @@ func Shutdown(ctx context.Context, o Options) (Ended, error) {
 		}
 	}
 	os.Remove(filepath.Join(o.RunDir, "k")) // where it is empty now
-	return e, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return e, err
+	}
+	return e, noteDown(o.RunDir)
+}
+
+// downName is the file that says when all that ran was ended because somebody asked
+// for that: what the records call running did not die.
+const downName = "down"
+
+func noteDown(runDir string) error {
+	return os.WriteFile(filepath.Join(runDir, downName), []byte(time.Now().UTC().Format(time.RFC3339Nano)+"\n"), 0o600)
+}
+
+// DownAt is when everything in a run directory was last ended by Shutdown, and no
+// server has been told since; zero for never.
+func DownAt(runDir string) time.Time {
+	b, err := os.ReadFile(filepath.Join(runDir, downName))
+	if err != nil {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(string(b)))
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// ForgetDown is for whoever has recorded it.
+func ForgetDown(runDir string) error {
+	err := os.Remove(filepath.Join(runDir, downName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func allAnswer(ctx context.Context, dirs []string) bool {

@@ -65,11 +65,14 @@ func Run(ctx context.Context, o Options, ready func(State)) (err error) {
 	defer closing(&err, "the store", store.Close)
 	svc, err := service.Open(ctx, service.Config{
 		Engine: session.Engine, Store: store, Images: session.Images, Names: local.NamesIn(o.StateDir),
-		Collectors: []service.Collector{session.Engine},
-		CPUs:       o.CPUs, Booted: o.Booted, Restored: o.Restored, Log: o.Log,
+		Collectors: []service.Collector{session.Engine}, DownAt: local.DownAt(o.RunDir),
+		CPUs: o.CPUs, Booted: o.Booted, Restored: o.Restored, Log: o.Log,
 	})
 	if err != nil {
 		return err
+	}
+	if err := local.ForgetDown(o.RunDir); err != nil {
+		o.Log.Warn("that everything was ended is told to the next start again", "error", err)
 	}
 	defer closing(&err, "the service", svc.Close)
 	return o.front(ctx, svc, ready)
