@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 )
 
@@ -79,6 +80,16 @@ type recorder struct {
 	request *http.Request
 	cancel  context.CancelCauseFunc
 	hooks   []func() bool // what whenStopping registered
+
+	mu sync.Mutex // held while the request is ended: then the answer is still there
+}
+
+// done ends the request that was sent, and takes back what whenStopping did.
+func (r *recorder) done() {
+	r.unhook()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cancel(nil)
 }
 
 // whenStopping has f called, by a goroutine of its own, when streams are to end, unless

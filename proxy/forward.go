@@ -86,11 +86,10 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 	}
 	end := &ending{conn: clientOf(r)}
 	ctx, cancel := context.WithCancelCause(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: end.got}))
-	defer cancel(nil)
 	r = r.WithContext(ctx)
 	w.end, w.request, w.cancel = end, r, cancel
-	defer w.unhook()
-	begun := w.endable()
+	defer w.done()
+	begun := w.endable(t.port)
 	body := uploadOf(r)
 	defer func() {
 		if e := recover(); e != nil {

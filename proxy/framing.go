@@ -79,7 +79,8 @@ type scanner struct {
 	head    [5]byte
 	have    int    // how much of head has been seen, while left is 0
 	left    uint32 // bytes of the message that have not been seen
-	last    bool   // the message that says the end has been seen, or begun
+	ending  bool   // the message that is under way is the one that says the end
+	last    bool   // that one has been seen whole
 }
 
 // scan looks at the next bytes, and returns how many of them are up to the last end of
@@ -98,10 +99,10 @@ func (s *scanner) scan(b []byte) (whole int) {
 				continue
 			}
 			s.have, s.left = 0, binary.BigEndian.Uint32(s.head[1:])
-			s.last = s.last || s.framing.ends(s.head[0])
+			s.ending = s.framing.ends(s.head[0])
 		}
 		if s.left == 0 {
-			whole = i
+			whole, s.last = i, s.last || s.ending
 		}
 	}
 	return whole

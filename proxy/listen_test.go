@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	cube "cubesandbox"
 )
 
@@ -134,6 +136,36 @@ func TestDeadClientsAreFound(t *testing.T) {
 	})
 	if status, _, _ := w.get(name(id, 80), "/"); status != 200 || <-on != 1 {
 		t.Errorf("got %d, keep-alive is off", status)
+	}
+}
+
+// TestWhereTheProxyIsKilledItsConnectionsAreReset: the kernel is told so before anything
+// else, for a process that is killed can say nothing any more.
+func TestWhereTheProxyIsKilledItsConnectionsAreReset(t *testing.T) {
+	w := newWorld(t)
+	id := w.sandbox()
+	linger := make(chan unix.Linger, 1)
+	w.serve(id, 1, 80, echo("served"))
+	w.p.server.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		raw, err := clientOf(r).Conn.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			t.Error(err)
+		}
+		raw.Control(func(fd uintptr) {
+			l, err := unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER)
+			if err != nil {
+				t.Error(err)
+				l = &unix.Linger{}
+			}
+			linger <- *l
+		})
+		w.p.ServeHTTP(rw, r)
+	})
+	if status, _, _ := w.get(name(id, 80), "/"); status != 200 {
+		t.Errorf("got %d", status)
+	}
+	if l := <-linger; l.Onoff != 1 || l.Linger != 0 {
+		t.Errorf("SO_LINGER is %+v, want on, 0 s", l)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
@@ -128,6 +129,7 @@ func TestAtAStopAStreamEndsBetweenTwoMessages(t *testing.T) {
 		"after one in pieces":     {[][]byte{first[:2], first[2:6], append(first[6:], second...)}, append(append(first, second...), bye...)},
 		"after a large one":       {[][]byte{large[:50_000], append(large[50_000:], second[:1]...)}, append(large, bye...)},
 		"in a large one":          {[][]byte{first, large[:70_000]}, nil},
+		"in the last one":         {[][]byte{first, message(connectEnd, "{}")[:6]}, append(first, bye...)},
 		"after the last one":      {[][]byte{first, message(connectEnd, "{}")}, append(first, message(connectEnd, "{}")...)},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -195,7 +197,7 @@ func TestAStreamThatDoesNotBeginIsAnsweredAtAStop(t *testing.T) {
 	w := newWorld(t)
 	id := w.sandbox()
 	asked := make(chan struct{}, 3)
-	w.serve(id, 1, 80, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	w.serve(id, 1, envdPort, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body) // or the server does not notice that the client goes
 		asked <- struct{}{}
 		<-r.Context().Done()
@@ -211,7 +213,7 @@ func TestAStreamThatDoesNotBeginIsAnsweredAtAStop(t *testing.T) {
 	for kind := range kinds {
 		go func() {
 			r := result{kind: kind}
-			if r.resp, r.err = over2(t).Do(w.request(http.MethodPost, name(id, 80), procedure, strings.NewReader("\x00\x00\x00\x00\x00"), "Content-Type", kind)); r.err == nil {
+			if r.resp, r.err = over2(t).Do(w.request(http.MethodPost, name(id, envdPort), procedure, strings.NewReader("\x00\x00\x00\x00\x00"), "Content-Type", kind)); r.err == nil {
 				r.body, r.err = io.ReadAll(r.resp.Body)
 				r.resp.Body.Close()
 			}
@@ -237,9 +239,26 @@ func TestAStreamThatDoesNotBeginIsAnsweredAtAStop(t *testing.T) {
 	}
 }
 
+// TestAUnaryCallOfGRPCEndsAsItShouldAtAStop: also one that takes longer than a stream
+// may for its first message, which a stream of envd's shows here.
 func TestAUnaryCallOfGRPCEndsAsItShouldAtAStop(t *testing.T) {
 	w := newWorld(t)
 	id := w.sandbox()
+	waiting := make(chan struct{})
+	w.serve(id, 1, envdPort, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		close(waiting)
+		<-r.Context().Done()
+	}))
+	stream := make(chan error, 1)
+	go func() {
+		resp, err := over2(t).Do(w.request(http.MethodPost, name(id, envdPort), procedure, strings.NewReader("\x00\x00\x00\x00\x00"), "Content-Type", "application/grpc"))
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		stream <- err
+	}()
+	<-waiting
 	asked, go2 := make(chan struct{}), make(chan struct{})
 	w.serve(id, 1, 80, connect.NewUnaryHandler(procedure, func(context.Context, *connect.Request[emptypb.Empty]) (*connect.Response[wrapperspb.StringValue], error) {
 		close(asked)
@@ -260,7 +279,9 @@ func TestAUnaryCallOfGRPCEndsAsItShouldAtAStop(t *testing.T) {
 	}()
 	<-asked
 	down := w.shutdown()
-	<-w.p.stopping.Done()
+	if err := <-stream; err != nil {
+		t.Error(err)
+	}
 	close(go2)
 	if err := errors.Join(<-done, <-down); err != nil {
 		t.Error(err)
@@ -314,4 +335,25 @@ func TestARequestThatHasEndedHearsNothingOfAStop(t *testing.T) {
 		t.Error(err)
 	}
 	<-told
+}
+
+func TestARequestThatWasForwardedLeavesNothingThatWaitsForAStop(t *testing.T) {
+	w := newWorld(t)
+	id := w.sandbox()
+	hooks := 0
+	rec := &recorder{ResponseWriter: httptest.NewRecorder(), proxy: w.p}
+	w.serve(id, 1, 80, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		hooks = len(rec.hooks)
+		rw.Header().Set("Content-Type", "text/event-stream")
+	}))
+	r := w.request(http.MethodPost, name(id, 80), procedure, nil, "Content-Type", "application/connect+proto")
+	if !w.p.forward(rec, r, target{id: id, port: 80}, w.routes[id]) || rec.status != 200 {
+		t.Fatalf("it was not forwarded: %d", rec.status)
+	}
+	if hooks != 1 || len(rec.hooks) != 0 {
+		t.Errorf("%d hooks while it is forwarded, %d then; want 1, 0", hooks, len(rec.hooks))
+	}
+	if rec.request.Context().Err() == nil {
+		t.Error("the guest's request has not ended")
+	}
 }

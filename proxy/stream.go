@@ -12,10 +12,10 @@ import (
 // Time that streams have when the server stops.
 const (
 	// firstTime is how long one may take for its first message, from which its client
-	// learns what to connect to again.
+	// learns what to connect to again. Calls of gRPC to other ports than envd's, which
+	// may be no streams at all, have for it what other requests have.
 	firstTime = time.Second
-	// unaryTime is how long a call of gRPC, which may be no stream at all, may take for
-	// its end after its first message.
+	// unaryTime is how long a call of gRPC may take for its end after its first message.
 	unaryTime = 250 * time.Millisecond
 )
 
@@ -37,31 +37,53 @@ type stream struct {
 	err  error
 }
 
-// endable makes the request one that is ended when the server stops, if it asks for a
-// stream; then begun is to be closed after the first message.
-func (r *recorder) endable() (begun chan struct{}) {
+// endable makes the request, to a port, one that is ended when the server stops, if it
+// asks for a stream; then begun is to be closed after the first message.
+func (r *recorder) endable(port uint16) (begun chan struct{}) {
 	kind := framingOf(r.request.Header.Get("Content-Type"))
 	if kind == unframed {
 		return nil
 	}
 	begun = make(chan struct{})
-	ctx, cancel := r.request.Context(), r.cancel
+	ctx := r.request.Context()
 	r.whenStopping(func() {
-		pause(ctx, begun, firstTime)
-		if kind != connectFraming {
+		switch {
+		case kind == connectFraming:
+			pause(ctx, begun, firstTime)
+		case port == envdPort:
+			pause(ctx, begun, firstTime)
+			pause(ctx, nil, unaryTime)
+		default:
+			pause(ctx, begun, 0)
 			pause(ctx, nil, unaryTime)
 		}
-		cancel(errRestart)
+		r.leave(ctx)
 	})
 	return begun
 }
 
-// pause returns when the time is over, ctx has ended or until is closed.
+// leave ends the request of ctx because the server stops, if it has not ended. A
+// client that does not read holds up nothing.
+func (r *recorder) leave(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ctx.Err() != nil {
+		return // the answer may be no more
+	}
+	http.NewResponseController(r.ResponseWriter).SetWriteDeadline(time.Now().Add(goodbyeTime))
+	r.cancel(errRestart)
+}
+
+// pause returns when the time is over (0: it never is), ctx has ended or until is closed.
 func pause(ctx context.Context, until <-chan struct{}, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
+	var over <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		over = t.C
+	}
 	select {
-	case <-t.C:
+	case <-over:
 	case <-until:
 	case <-ctx.Done():
 	}
@@ -75,8 +97,8 @@ func (r *recorder) watch(resp *http.Response, begun chan struct{}) {
 	case kind != unframed && begun != nil:
 		resp.Body = &stream{ReadCloser: resp.Body, ctx: r.request.Context(), answer: resp, messages: scanner{framing: kind}, begun: begun}
 	case strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream"):
-		cancel := r.cancel
-		r.whenStopping(func() { cancel(errRestart) })
+		ctx := r.request.Context()
+		r.whenStopping(func() { r.leave(ctx) })
 	}
 }
 

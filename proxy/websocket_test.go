@@ -182,35 +182,3 @@ func TestAtAStopAFrameThatIsUnderWayIsCompletedOrCut(t *testing.T) {
 		})
 	}
 }
-
-// TestAtAStopAClientThatDoesNotReadIsNotWaitedFor: nor one that answers nothing.
-func TestAtAStopAClientThatDoesNotReadIsNotWaitedFor(t *testing.T) {
-	w := newWorld(t)
-	id := w.sandbox()
-	w.serve(id, 1, 80, upgrading("websocket", nil))
-	w.serve(id, 1, 81, http.HandlerFunc(flood))
-	w.upgrade(w.dialPlain(), name(id, 80), "websocket")
-	deaf := w.upgrade(w.dialPlain(), name(id, 81), "websocket")
-	if _, err := io.ReadFull(deaf, make([]byte, 100)); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-w.shutdown(); err != nil {
-		t.Errorf("the stop: %v", err)
-	}
-}
-
-// flood begins a WebSocket's frame and does not end it.
-func flood(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Connection", "Upgrade")
-	w.Header().Set("Upgrade", "websocket")
-	w.WriteHeader(http.StatusSwitchingProtocols)
-	c, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return
-	}
-	defer c.Close()
-	b := append([]byte{0x82, 127, 0, 0, 1}, make([]byte, 1<<20)...)
-	for err == nil {
-		_, err = c.Write(b)
-	}
-}
