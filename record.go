@@ -52,8 +52,9 @@ type Record struct {
 	StartedAt time.Time
 	// ChangedAt is when Phase became what it is.
 	ChangedAt time.Time
-	// End says why it ended, when Phase is PhaseEnded, or from what end it is being
-	// brought back, when it is PhaseRecovering.
+	// End says why it ended, when Phase is PhaseEnded, why it is being ended, when it is
+	// PhaseKilling, or from what end it is being brought back, when it is
+	// PhaseRecovering.
 	End *Death
 	// Recoverable, when Phase is PhaseEnded: it died, and all that Recover needs but a
 	// snapshot is still here.

@@ -65,6 +65,16 @@ func (s Store) Hidden() ([]cube.ImageID, error) {
 // Delete removes one, hidden or not.
 func (s Store) Delete(id cube.ImageID) error { return s.Machine.DeleteImage(id) }
 
+// Size is what one takes, hidden or not.
+func (s Store) Size(id cube.ImageID) int64 {
+	s.Machine.mu.Lock()
+	defer s.Machine.mu.Unlock()
+	if img := s.Machine.images[id]; img != nil {
+		return img.Bytes
+	}
+	return 0
+}
+
 // DeleteHidden is Delete, but ErrConflict where it is not hidden.
 func (s Store) DeleteHidden(id cube.ImageID) error {
 	if _, err := s.find(id); err == nil {

@@ -49,6 +49,7 @@ func (en engines) lock() (unlock func() error, err error) {
 // cut when it returns, for images that do will need them. The file that it returns
 // says that the version is in use.
 func (en engines) install(ctx context.Context, binDir string) (version string, inUse *os.File, err error) {
+	defer func() { err = noSpace(err) }()
 	src := filepath.Join(binDir, programs[0])
 	out, err := exec.CommandContext(ctx, src, "version").Output()
 	if err != nil {

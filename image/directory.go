@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 
 	cube "cubesandbox"
 )
@@ -17,6 +18,8 @@ type directory struct {
 	id   cube.ImageID
 	path string
 	self *os.File
+	// opened is when the store was.
+	opened time.Time
 }
 
 // directory opens that of an image, published, hidden or half deleted.
@@ -36,7 +39,7 @@ func (s *Store) directory(id cube.ImageID) (*directory, error) {
 		root.Close()
 		return nil, fmt.Errorf("image %s: %w", id, err)
 	}
-	return &directory{Root: root, id: id, path: s.Dir(id), self: self}, nil
+	return &directory{Root: root, id: id, path: s.Dir(id), self: self, opened: s.opened}, nil
 }
 
 // hold opens the directory of an image and locks it: nobody else moves it, or makes
@@ -85,10 +88,17 @@ func (d *directory) removed() bool {
 }
 
 // torn reports whether it is what a power cut leaves of an image that was not durable
-// yet: nobody can tell what it was. One that is young may be under repair.
+// yet: nobody can tell what it was. One that is young may be under repair, unless it is
+// older than this process.
 func (d *directory) torn() bool {
 	_, err := d.manifest(manifestName)
-	return errors.Is(err, cube.ErrCorrupt) && !d.has(durableName) && !young(d.path)
+	return errors.Is(err, cube.ErrCorrupt) && !d.has(durableName) && (!young(d.path) || d.before(d.opened))
+}
+
+// before reports whether the directory was last changed before a moment.
+func (d *directory) before(t time.Time) bool {
+	fi, err := d.self.Stat()
+	return err == nil && fi.ModTime().Before(t)
 }
 
 // missing is the error for a file that is not there: the image was deleted while we

@@ -56,3 +56,13 @@ func (s *Store) any(id cube.ImageID) (cube.Image, error) {
 	}
 	return m.Image, err
 }
+
+// Size is what an image takes on disk, hidden or not, in bytes; 0 where that cannot be
+// told.
+func (s *Store) Size(id cube.ImageID) int64 {
+	im, err := s.any(id)
+	if err != nil {
+		return 0
+	}
+	return im.Bytes
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	cube "cubesandbox"
 )
@@ -18,6 +19,9 @@ type Store struct {
 	dir string
 	// boot names the life of the machine: the same until it is started again.
 	boot string
+	// opened is a moment before this process has made anything here, as file systems
+	// count: their clock is behind by some milliseconds.
+	opened time.Time
 	// verdicts holds identities of files that this process has read, and whether they
 	// were right.
 	verdicts sync.Map // identity → bool
@@ -34,7 +38,7 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("image store: %w", err)
 	}
-	s := &Store{dir: dir, boot: strings.TrimSpace(string(boot)),
+	s := &Store{dir: dir, boot: strings.TrimSpace(string(boot)), opened: time.Now().Add(-100 * time.Millisecond),
 		turns: map[cube.ImageID]chan struct{}{}, lost: map[cube.ImageID]error{}}
 	for _, d := range []string{dir, s.imagesDir(), s.stagingDir(), s.rootfsDir()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {

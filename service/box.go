@@ -27,7 +27,9 @@ type box struct {
 	mask   string        // network.maskRequestHost
 	doomed bool
 	gone   bool // it has ended
-	timer  *time.Timer
+	// final is the record of its end while that is being written.
+	final *cube.Record
+	timer *time.Timer
 	// retryAt is before when a timeout that failed is not tried again.
 	retryAt time.Time
 	// pardoned is closed when a kill has failed; nil while none is at work.
@@ -98,7 +100,7 @@ func (s *Service) turnOf(ctx context.Context, id cube.SandboxID) (*box, error) {
 	select {
 	case b.turn <- struct{}{}:
 	case <-doom:
-		return nil, b.killed()
+		return nil, s.killed(b)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -112,14 +114,24 @@ func (s *Service) turnOf(ctx context.Context, id cube.SandboxID) (*box, error) {
 		return nil, err
 	case doomed:
 		b.leave()
-		return nil, b.killed()
+		return nil, s.killed(b)
 	}
 	return b, nil
 }
 
-// killed is what verbs get that a Kill has overtaken.
-func (b *box) killed() error {
+// killed is what verbs get that a Kill, or the sandbox's death, has overtaken.
+func (s *Service) killed(b *box) error {
+	if last := b.ending(); last != nil {
+		return s.endedError(*last)
+	}
 	return fmt.Errorf("sandbox %s (it is being killed): %w", b.id, cube.ErrNotFound)
+}
+
+// ending is the record of its end while that is being written, else nil.
+func (b *box) ending() *cube.Record {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.final
 }
 
 // runner waits for the turn of a sandbox that runs.
@@ -138,7 +150,12 @@ func (s *Service) runner(ctx context.Context, id cube.SandboxID, verb string) (*
 // start begins a verb: its plan and the phase that it brings about, in one write. The
 // caller has the turn. What could not be written changes nothing.
 func (s *Service) start(ctx context.Context, b *box, w *work, change func(*cube.Record)) error {
-	r := changed(b.rec, change)
+	was := b.rec
+	// The engine gives a sandbox another life by itself where its network is lost.
+	if sb, err := s.engine.Sandbox(ctx, b.id); err == nil {
+		was.Generation = max(was.Generation, sb.Generation)
+	}
+	r := changed(was, change)
 	if err := s.begin(ctx, w, cube.Batch{Sandboxes: []cube.Record{r}}); err != nil {
 		return fmt.Errorf("%s %s: write its record: %w", w.Verb, b.id, err)
 	}

@@ -54,20 +54,20 @@ func (s *Service) collectImages(dry bool) ([]cube.Garbage, error) {
 	out := []cube.Garbage{}
 	var errs []error
 	free := func(id cube.ImageID, bytes int64, why string, discard func(cube.ImageID) error) {
+		if !dry {
+			if err := discard(id); err != nil && !errors.Is(err, cube.ErrNotFound) {
+				errs = append(errs, err)
+				return
+			}
+		}
 		out = append(out, cube.Garbage{Kind: cube.GarbageImage, Name: string(id), Bytes: bytes, Why: why})
-		if dry {
-			return
-		}
-		if err := discard(id); err != nil && !errors.Is(err, cube.ErrNotFound) {
-			errs = append(errs, err)
-		}
 	}
 	for _, id := range hidden {
 		s.mu.Lock()
 		s.hidden[id] = true
 		s.mu.Unlock()
 		if s.uses(id) == 0 {
-			free(id, 0, "it was deleted, and nothing uses it any more", s.discard)
+			free(id, s.images.Size(id), "it was deleted, and nothing uses it any more", s.discard)
 		}
 	}
 	images, err := s.images.Images()
@@ -153,7 +153,10 @@ func (s *Service) examineOne(id cube.ImageID, durable, read bool) {
 	_, isSnapshot := s.snapshot(id)
 	switch {
 	case err == nil:
-		s.harden(id) // which may be so, and not recorded
+		// It may be so, and not recorded.
+		if s.hardenOnce(id) != nil {
+			s.spawn(func() { s.harden(id) })
+		}
 	case errors.Is(err, cube.ErrNotFound) || s.ctx.Err() != nil:
 	case errors.Is(err, cube.ErrCorrupt) && isSnapshot && !durable:
 		s.log.Warn("a snapshot was not durable yet when the machine stopped, and is lost", "image", id, "error", err)

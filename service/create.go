@@ -97,20 +97,18 @@ func (s *Service) make(ctx context.Context, w *work, rs []cube.Record) ([]cube.R
 		release()
 		return nil, err
 	}
-	out := make([]cube.Record, len(rs))
-	for i, r := range rs {
+	for _, r := range w.made {
 		b, err := s.find(r.ID)
 		if err != nil {
-			return nil, err // killed already: ids can be guessed by nobody, but a start can have ended it
+			continue // somebody who has seen it in the list has killed it
 		}
 		b.enter()
 		s.arm(b)
-		out[i] = b.rec
 		b.leave()
 		// It may have died before it could be found.
 		s.spawn(func() { s.died(r.ID) })
 	}
-	return out, nil
+	return w.made, nil
 }
 
 // making is the work of create and clone: sandboxes recorded as creating, made by the
@@ -138,7 +136,7 @@ func (s *Service) making(p cube.Plan, rs []cube.Record, do func(context.Context)
 		{name: "record", do: func(ctx context.Context) error { return s.appear(ctx, w, rs) }},
 	}
 	w.back = func(ctx context.Context) error {
-		return s.apply(ctx, w.unanswered(cube.Batch{DropSandboxes: ids(rs)}))
+		return s.apply(ctx, s.unanswered(w, cube.Batch{DropSandboxes: ids(rs)}))
 	}
 	return w
 }
@@ -297,5 +295,6 @@ func (s *Service) appear(ctx context.Context, w *work, rs []cube.Record) error {
 	for _, r := range run {
 		s.boxes[r.ID], s.order = newBox(r), nil
 	}
+	w.made = run
 	return nil
 }

@@ -31,6 +31,8 @@ func (s *Service) heard(ev cube.Event) {
 		s.spawn(func() { s.died(ev.Sandbox) })
 	case cube.EventOOM, cube.EventInitDied:
 		s.log.Warn("inside a sandbox", "sandbox", ev.Sandbox, "event", ev.Kind, "detail", ev.Detail)
+	case cube.EventFilesOnly:
+		s.log.Warn("a sandbox came back from its files, without its memory", "sandbox", ev.Sandbox, "event", ev.Kind, "detail", ev.Detail)
 	}
 }
 
@@ -63,19 +65,36 @@ func (s *Service) mourn(ctx context.Context, b *box) (dead bool) {
 	if err != nil || sb.State != cube.StateDead || sb.Death == nil {
 		return false
 	}
-	s.bury(ctx, b.id)
 	s.lose(ctx, b, *sb.Death)
 	return true
 }
 
 // lose records that a sandbox is no more without anybody having asked for it, and
-// offers it for recovery. The caller has the turn.
+// offers it for recovery, unless somebody was just about to kill it. The caller has the
+// turn. The engine's own note of the death goes last: it is what the next start reads
+// where the record could not be written.
 func (s *Service) lose(ctx context.Context, b *box, why cube.Death) {
 	was := b.rec
 	last, way := s.testament(was, why)
+	b.mu.Lock()
+	doomed := b.doomed
+	b.mu.Unlock()
+	if doomed {
+		last, way = epitaph(was, why), ""
+	}
+	auto := last.Recoverable && last.AutoRecover
 	s.log.Warn("a sandbox has died", "sandbox", b.id, "phase", was.Phase, "reason", why.Reason, "detail", why.Detail, "recovery", way)
-	if err := s.finish(ctx, b, &work{}, was.Phase != cube.PhasePaused, last); err != nil {
+	if auto {
+		s.mu.Lock()
+		s.returning[b.id] = true
+		s.mu.Unlock()
+	}
+	err := s.finish(ctx, b, &work{}, was.Phase != cube.PhasePaused, last)
+	if err != nil {
 		s.log.Error("the end of a sandbox could not be recorded; the next start does", "sandbox", b.id, "error", err)
+	}
+	if err == nil || auto {
+		s.bury(ctx, b.id)
 	}
 	if was.Image != "" {
 		s.deleteImage(was.Image, b.id)
@@ -83,10 +102,7 @@ func (s *Service) lose(ctx context.Context, b *box, why cube.Death) {
 	if err := s.release(was.Template); err != nil {
 		s.log.Error("an image that nothing needs stays until the next collection", "image", was.Template, "error", err)
 	}
-	if last.Recoverable && last.AutoRecover {
-		s.mu.Lock()
-		s.returning[b.id] = true
-		s.mu.Unlock()
+	if auto {
 		s.spawn(func() { s.autoRecover(last) })
 	}
 }

@@ -22,20 +22,14 @@ func (s *Service) DeleteImage(ctx context.Context, idOrName string) error {
 	return s.deleteSnapshot(ctx, p)
 }
 
+// deleteTemplate hides a template at once, and takes its names away. Its files go when
+// nothing uses them.
 func (s *Service) deleteTemplate(ctx context.Context, p cube.Plan) error {
-	names, err := s.names.Names()
-	if err != nil {
-		return err
-	}
-	for name, id := range names {
-		if id == p.Image {
-			if err := s.names.RemoveName(name); err != nil {
-				return fmt.Errorf("delete template %s: %w", p.Image, err)
-			}
-		}
-	}
 	w := s.deleting(p)
 	if err := s.begin(ctx, w, cube.Batch{}); err != nil {
+		if !errors.Is(err, cube.ErrNoSpace) {
+			return fmt.Errorf("delete template %s: %w", p.Image, err)
+		}
 		// A full disk must not keep anybody from deleting.
 		s.log.Error("a deletion could not be recorded beforehand", "image", p.Image, "error", err)
 	}
@@ -44,6 +38,18 @@ func (s *Service) deleteTemplate(ctx context.Context, p cube.Plan) error {
 	}
 	s.refreshPools()
 	return nil
+}
+
+// unname takes the names of a template away.
+func (s *Service) unname(id cube.ImageID) error {
+	names, err := s.names.Names()
+	errs := []error{err}
+	for name, of := range names {
+		if of == id {
+			errs = append(errs, s.names.RemoveName(name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // deleteSnapshot hides a snapshot at once. Its files go when nothing uses them.
@@ -89,6 +95,12 @@ func (s *Service) deleting(p cube.Plan) *work {
 			}
 			return s.hide(p.Image)
 		}, done: func(context.Context) bool { return !s.published(p.Image) || s.madeAgain(p) }},
+		{name: "unname", sure: true, do: func(context.Context) error {
+			if !p.Image.IsTemplate() || s.madeAgain(p) {
+				return nil
+			}
+			return s.unname(p.Image)
+		}},
 		{name: "free", sure: true, do: func(ctx context.Context) error {
 			b := w.end(s.giveUpAfter(p.Image))
 			if s.uses(p.Image) > 0 {

@@ -67,6 +67,9 @@ func (s *Service) awaitKill(ctx context.Context, b *box) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	if ok, err := s.discardEnded(ctx, b.id); ok { // it has died meanwhile
+		return err
+	}
 	_, err := s.find(b.id)
 	return err
 }
@@ -94,8 +97,11 @@ func (s *Service) execute(ctx context.Context, b *box, reason cube.DeathReason) 
 		return err
 	}
 	was := b.rec
-	w := s.killing(newPlan(cube.VerbKill, b.id), b, was, cube.Death{Reason: reason, At: time.Now()})
-	if err := s.start(ctx, b, w, func(r *cube.Record) { r.Phase = cube.PhaseKilling }); err != nil {
+	why := cube.Death{Reason: reason, At: time.Now()}
+	w := s.killing(newPlan(cube.VerbKill, b.id), b, was, why)
+	if err := s.start(ctx, b, w, func(r *cube.Record) {
+		r.Phase, r.End = cube.PhaseKilling, &why
+	}); err != nil {
 		// A full disk must not keep anybody from ending what fills it.
 		s.log.Error("a kill could not be recorded beforehand", "sandbox", b.id, "error", err)
 	}
@@ -128,7 +134,7 @@ func (s *Service) killing(p cube.Plan, b *box, was cube.Record, why cube.Death) 
 		}},
 	}
 	w.back = func(ctx context.Context) error {
-		return s.settle(ctx, b, w, func(r *cube.Record) { r.Phase = was.Phase })
+		return s.settle(ctx, b, w, func(r *cube.Record) { r.Phase, r.End = was.Phase, was.End })
 	}
 	return w
 }
@@ -151,6 +157,9 @@ func (s *Service) bury(ctx context.Context, id cube.SandboxID) {
 // finish takes a sandbox out of what can be found, and keeps why. The engine has no
 // process of it any more. The caller has the turn.
 func (s *Service) finish(ctx context.Context, b *box, w *work, ran bool, last cube.Record) error {
+	b.mu.Lock()
+	b.final = &last
+	b.mu.Unlock()
 	b.condemn() // from here on nobody sees it
 	err := s.settle(ctx, b, w, func(r *cube.Record) { *r = last })
 	b.disarm()

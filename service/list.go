@@ -21,7 +21,7 @@ func (s *Service) Get(_ context.Context, id cube.SandboxID) (cube.Record, error)
 	}
 	r, there := b.view()
 	if !there {
-		return cube.Record{}, b.killed()
+		return cube.Record{}, s.killed(b)
 	}
 	return r, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	cube "cubesandbox"
@@ -116,10 +117,19 @@ func (w *work) answered(b cube.Batch, a cube.Answer) cube.Batch {
 	return w.end(b)
 }
 
-// unanswered ends a plan that was taken back.
-func (w *work) unanswered(b cube.Batch) cube.Batch {
-	if w.Key != "" {
-		b.DropAnswers = append(b.DropAnswers, w.Key)
+// unanswered ends a plan that was taken back. Its answer, which may be on disk, goes
+// too; another try with the key may have one of its own.
+func (s *Service) unanswered(w *work, b cube.Batch) cube.Batch {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if a, ok := s.answers[w.Key]; ok && w.Key != "" {
+		own := w.Image != "" && a.Image == w.Image
+		for _, id := range append(slices.Clone(w.Made), w.Sandbox) {
+			own = own || slices.Contains(a.Sandboxes, id)
+		}
+		if own {
+			b.DropAnswers = append(b.DropAnswers, w.Key)
+		}
 	}
 	return w.end(b)
 }

@@ -37,7 +37,7 @@ func (s *Service) pause(ctx context.Context, b *box, o cube.Pausing) error {
 		return s.orDead(ctx, b, fmt.Errorf("pause %s: %w", b.id, err))
 	}
 	s.cpus.free(b.rec.Limits.CPUs)
-	return nil
+	return w.late
 }
 
 // pausing is the work of pause.
@@ -48,7 +48,12 @@ func (s *Service) pausing(p cube.Plan, b *box, o cube.Pausing) *work {
 			undo: func(context.Context) { s.deleteImage(p.Image, b.id) },
 			done: func(ctx context.Context) bool { return s.published(p.Image) && !s.alive(ctx, b.id) }},
 		{name: "record", sure: true, do: func(ctx context.Context) error {
-			return s.settle(ctx, b, w, func(r *cube.Record) { r.Phase, r.EndAt = cube.PhasePaused, time.Time{} })
+			return s.settle(ctx, b, w, func(r *cube.Record) {
+				r.Phase, r.EndAt = cube.PhasePaused, time.Time{}
+				if im, err := s.images.Image(p.Image); err == nil {
+					r.Generation = max(r.Generation, im.Generation)
+				}
+			})
 		}},
 	}
 	w.back = func(ctx context.Context) error {
@@ -154,7 +159,7 @@ func (s *Service) resume(ctx context.Context, b *box, o cube.Resumption) error {
 		return fmt.Errorf("resume %s: %w", b.id, err)
 	}
 	s.arm(b)
-	return nil
+	return w.late
 }
 
 // resuming is the work of resume.

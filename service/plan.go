@@ -2,6 +2,8 @@ package service
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -37,6 +39,10 @@ type work struct {
 	from int
 	// back records that all of it was taken back.
 	back func(context.Context) error
+	// made are the sandboxes that create and clone have made, once they can be found.
+	made []cube.Record
+	// late is what went wrong past the point of no return.
+	late error
 }
 
 func newPlan(v cube.Verb, id cube.SandboxID) cube.Plan {
@@ -52,13 +58,18 @@ func (s *Service) begin(ctx context.Context, w *work, first cube.Batch) error {
 		return err
 	}
 	first.Plans = append(first.Plans, w.Plan)
-	if err := s.apply(ctx, first); err != nil {
-		return err
-	}
 	s.mu.Lock()
+	// Whoever has the turn is alone at work: an older plan is of a verb that has ended,
+	// and could not record that.
+	for id, old := range s.plans {
+		if w.Sandbox != "" && old.Sandbox == w.Sandbox || w.Sandbox == "" && old.Sandbox == "" && old.Image == w.Image {
+			first.DropPlans = append(first.DropPlans, id)
+		}
+	}
+	// Known before it is written: it may be on disk although that is reported as failed.
 	s.plans[w.ID] = w
 	s.mu.Unlock()
-	return nil
+	return s.apply(ctx, first)
 }
 
 // run does the steps one after the other. Where one fails, it and those before it are
@@ -76,6 +87,7 @@ func (s *Service) run(ctx context.Context, w *work) error {
 		}
 		if err != nil && st.sure {
 			s.log.Error("a step is left to the next start", "sandbox", w.Sandbox, "verb", w.Verb, "step", st.name, "error", err)
+			w.late = errors.Join(w.late, fmt.Errorf("%s is done, and could not be completed: %w", w.Verb, err))
 		} else if err != nil {
 			s.takeBack(ctx, w)
 			return err
@@ -106,6 +118,7 @@ func (s *Service) conclude(ctx context.Context, w *work) error {
 		for i := len(w.steps) - 1; i >= 0; i-- {
 			if undo := w.steps[i].undo; undo != nil {
 				undo(ctx)
+				pass(w.Verb, w.steps[i].name+"-undone")
 			}
 		}
 		return w.back(ctx)
@@ -115,8 +128,16 @@ func (s *Service) conclude(ctx context.Context, w *work) error {
 		if err := st.do(ctx); err != nil {
 			return err
 		}
+		pass(w.Verb, st.name)
 	}
 	return nil
+}
+
+// abandoned is the work of a plan that nothing is left of to do.
+func (s *Service) abandoned(p cube.Plan) *work {
+	w := &work{Plan: p, from: never}
+	w.back = func(ctx context.Context) error { return s.apply(ctx, w.end(cube.Batch{})) }
+	return w
 }
 
 // far is how many steps have been done.
@@ -202,7 +223,7 @@ var boundaries = func() map[string]*failpoint.Point {
 		cube.VerbRollback: {"restore", "record"},
 		cube.VerbRecover:  {"restore", "restore-undone", "record"},
 		cube.VerbKill:     {"end", "record", "free"},
-		cube.VerbDelete:   {"hide", "free"},
+		cube.VerbDelete:   {"hide", "unname", "free"},
 	} {
 		for _, step := range append([]string{"asked", "begun"}, steps...) {
 			name := "service/" + string(verb) + "/" + step

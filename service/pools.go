@@ -11,7 +11,7 @@ import (
 func (s *Service) refreshPools() {
 	s.filling.Lock()
 	defer s.filling.Unlock()
-	names, err := s.names.Names()
+	names, err := s.nameMap()
 	if err != nil {
 		s.log.Warn("the names of templates cannot be read", "error", err)
 		return

@@ -21,6 +21,7 @@ func (s *Service) reconcile(ctx context.Context) error {
 	if err := s.concludeAll(ctx, recs); err != nil {
 		return err
 	}
+	s.forgetTorn(ctx)
 	pauses := s.pauseImages()
 	for _, b := range s.all() {
 		if err := s.adopt(ctx, b, pauses[b.id]); err != nil {
@@ -34,6 +35,9 @@ func (s *Service) reconcile(ctx context.Context) error {
 		return err
 	}
 	s.takeInAll()
+	if err := s.giveUpAll(ctx); err != nil {
+		s.log.Error("what cannot be recovered any more keeps its secrets until the next start", "error", err)
+	}
 	for _, b := range s.all() {
 		if b.rec.Phase == cube.PhaseRunning {
 			s.cpus.take(b.rec.Limits.CPUs)
@@ -93,9 +97,12 @@ func (s *Service) concludeAll(ctx context.Context, recs map[cube.SandboxID]cube.
 	}
 	planned, saving := map[cube.SandboxID]bool{}, map[cube.ImageID]bool{}
 	for _, p := range plans {
-		saving[p.Image] = true
-		for _, id := range append(p.Made, p.Sandbox) {
+		saving[p.Image] = saving[p.Image] || p.Verb == cube.VerbSnapshot
+		for _, id := range p.Made {
 			planned[id] = true
+		}
+		if r, ok := recs[p.Sandbox]; ok && r.Phase == phaseOf[p.Verb] {
+			planned[p.Sandbox] = true
 		}
 	}
 	for id, r := range recs {
@@ -114,21 +121,56 @@ func (s *Service) concludeAll(ctx context.Context, recs map[cube.SandboxID]cube.
 		w := s.rebuild(p, recs)
 		s.plans[p.ID] = w
 		if err := s.conclude(ctx, w); err != nil {
-			return err
+			s.unsettled = append(s.unsettled, w)
+			s.log.Error("a verb that was under way could not be concluded; it is tried again", "sandbox", p.Sandbox, "verb", p.Verb, "error", err)
 		}
 	}
 	return nil
 }
 
+// concludeAgain tries what a start could not conclude.
+func (s *Service) concludeAgain() {
+	left := s.unsettled
+	s.unsettled = nil
+	for _, w := range left {
+		if err := s.concludeOne(w); err != nil {
+			s.unsettled = append(s.unsettled, w)
+		}
+	}
+}
+
+// concludeOne does so with the turn of its sandbox, unless another verb has come.
+func (s *Service) concludeOne(w *work) error {
+	s.mu.RLock()
+	_, still := s.plans[w.ID]
+	b := s.boxes[w.Sandbox]
+	s.mu.RUnlock()
+	if !still {
+		return nil
+	}
+	if b != nil {
+		b.enter()
+		defer b.leave()
+	}
+	return s.conclude(s.ctx, w)
+}
+
+// phaseOf is what a record is in while a verb is at work.
+var phaseOf = map[cube.Verb]cube.Phase{
+	cube.VerbCreate: cube.PhaseCreating, cube.VerbPause: cube.PhasePausing, cube.VerbResume: cube.PhaseResuming,
+	cube.VerbRollback: cube.PhaseRollingBack, cube.VerbKill: cube.PhaseKilling, cube.VerbRecover: cube.PhaseRecovering,
+}
+
 // implied is the plan that a record's phase tells of.
 func implied(r cube.Record) (cube.Plan, bool) {
-	verb, ok := map[cube.Phase]cube.Verb{
-		cube.PhaseCreating: cube.VerbCreate, cube.PhasePausing: cube.VerbPause, cube.PhaseResuming: cube.VerbResume,
-		cube.PhaseRollingBack: cube.VerbRollback, cube.PhaseKilling: cube.VerbKill, cube.PhaseRecovering: cube.VerbRecover,
-	}[r.Phase]
-	p := newPlan(verb, r.ID)
-	p.Image = r.Image
-	return p, ok
+	for verb, phase := range phaseOf {
+		if phase == r.Phase {
+			p := newPlan(verb, r.ID)
+			p.Image = r.Image
+			return p, true
+		}
+	}
+	return cube.Plan{}, false
 }
 
 // rebuild makes the work of a plan from what is on disk.
@@ -156,10 +198,9 @@ func (s *Service) rebuild(p cube.Plan, recs map[cube.SandboxID]cube.Record) *wor
 	case cube.VerbDelete:
 		return s.deleting(p)
 	}
-	if b == nil { // its sandbox has ended since; nothing is left to do
-		w := &work{Plan: p, from: never}
-		w.back = func(ctx context.Context) error { return s.apply(ctx, w.end(cube.Batch{})) }
-		return w
+	// Its sandbox has ended since, or another verb has come after it.
+	if b == nil || phaseOf[p.Verb] != b.rec.Phase || p.Image != b.rec.Image && p.Verb != cube.VerbRollback && p.Verb != cube.VerbKill {
+		return s.abandoned(p)
 	}
 	switch p.Verb {
 	case cube.VerbPause:
@@ -175,7 +216,11 @@ func (s *Service) rebuild(p cube.Plan, recs map[cube.SandboxID]cube.Record) *wor
 	default: // kill
 		was := b.rec
 		was.Phase = "" // its processors are not counted yet
-		return s.killing(p, b, was, cube.Death{Reason: cube.DeathKilled, At: time.Now()})
+		why := cube.Death{Reason: cube.DeathKilled, At: time.Now()}
+		if was.End != nil {
+			why = *was.End
+		}
+		return s.killing(p, b, was, why)
 	}
 }
 
@@ -189,6 +234,8 @@ func (s *Service) adopt(ctx context.Context, b *box, pauses []cube.Image) error 
 	}
 	r := b.rec
 	switch {
+	case r.Phase != cube.PhaseRunning && r.Phase != cube.PhasePaused:
+		return nil // a verb that could not be concluded yet
 	case r.Phase == cube.PhasePaused && s.published(r.Image):
 		if has {
 			s.bury(ctx, b.id)
@@ -201,12 +248,10 @@ func (s *Service) adopt(ctx context.Context, b *box, pauses []cube.Image) error 
 	case has && sb.Death != nil:
 		return s.adoptEnd(ctx, b, *sb.Death)
 	}
-	for _, im := range pauses {
-		if im.Generation == r.Generation && r.Generation > 0 { // the machine stopped between the pause and its record
-			r.Phase, r.Image, r.EndAt, r.ChangedAt = cube.PhasePaused, im.ID, time.Time{}, time.Now()
-			b.set(r)
-			return s.commit(ctx, cube.Batch{Sandboxes: []cube.Record{r}})
-		}
+	if im, ok := newestOf(pauses, r.Generation); ok { // the machine stopped between the pause and its record
+		r.Phase, r.Image, r.Generation, r.EndAt, r.ChangedAt = cube.PhasePaused, im.ID, im.Generation, time.Time{}, time.Now()
+		b.set(r)
+		return s.commit(ctx, cube.Batch{Sandboxes: []cube.Record{r}})
 	}
 	why := cube.Death{Reason: cube.DeathUnknown, Detail: "it ended while the server was not there", At: time.Now()}
 	switch {
@@ -233,6 +278,17 @@ func (s *Service) pauseImages() map[cube.SandboxID][]cube.Image {
 	return of
 }
 
+// newestOf is the pause image of a sandbox's last life, if that is of the generation in
+// its record or a later one. What an earlier life was paused to is out of date.
+func newestOf(pauses []cube.Image, gen cube.Generation) (newest cube.Image, ok bool) {
+	for _, im := range pauses {
+		if im.Generation >= max(gen, 1) && (!ok || im.Generation > newest.Generation) {
+			newest, ok = im, true
+		}
+	}
+	return newest, ok
+}
+
 // bootTime is when the machine was started.
 func bootTime() time.Time {
 	var t unix.Timespec
@@ -255,17 +311,26 @@ func (s *Service) adoptRunning(ctx context.Context, b *box, sb cube.Sandbox) err
 	// The engine gave it another life by itself.
 	r.Generation, r.Image, r.ChangedAt = sb.Generation, "", time.Now()
 	b.set(r)
-	return s.apply(ctx, cube.Batch{Sandboxes: []cube.Record{r}})
+	if err := s.apply(ctx, cube.Batch{Sandboxes: []cube.Record{r}}); err != nil {
+		s.log.Error("the generation of a sandbox could not be recorded; the next start does", "sandbox", b.id, "error", err)
+	}
+	return nil
 }
 
 func (s *Service) adoptEnd(ctx context.Context, b *box, why cube.Death) error {
-	s.bury(ctx, b.id)
 	if end := b.rec.EndAt; b.rec.OnTimeout == cube.OnTimeoutKill && !end.IsZero() && end.Before(time.Now()) {
 		why = cube.Death{Reason: cube.DeathTimeout, Detail: why.Detail, At: end}
 	}
 	last, way := s.testament(b.rec, why)
 	s.log.Warn("a sandbox has ended", "sandbox", b.id, "phase", b.rec.Phase, "reason", why.Reason, "detail", why.Detail, "recovery", way)
-	return s.finish(ctx, b, &work{}, false, last)
+	if err := s.finish(ctx, b, &work{}, false, last); err != nil {
+		// What the engine knows of it stays for the next start.
+		s.log.Error("the end of a sandbox could not be recorded; the next start does", "sandbox", b.id, "error", err)
+		s.unburied[b.id] = true
+		return nil
+	}
+	s.bury(ctx, b.id)
+	return nil
 }
 
 // buryUnknown ends what the engine has and no record names.
@@ -275,60 +340,10 @@ func (s *Service) buryUnknown(ctx context.Context) error {
 		return err
 	}
 	for _, sb := range live {
-		if _, err := s.find(sb.ID); err != nil {
+		if _, err := s.find(sb.ID); err != nil && !s.unburied[sb.ID] {
 			s.log.Warn("a sandbox without a record is ended", "sandbox", sb.ID)
 			s.bury(ctx, sb.ID)
 		}
 	}
 	return nil
-}
-
-// adoptSnapshots forgets snapshots whose files are gone.
-func (s *Service) adoptSnapshots(ctx context.Context) error {
-	for id, snap := range s.snapshots {
-		if s.published(id) || s.hidden[id] {
-			continue
-		}
-		if snap.State == cube.SnapshotReady {
-			s.log.Warn("a snapshot's files are gone", "image", id, "sandbox", snap.Source)
-		}
-		s.deleteImage(id, snap.Source)
-		s.forgetImage(id)
-		b := s.giveUp(snap.Source)
-		b.DropSnapshots = []cube.ImageID{id}
-		if err := s.apply(ctx, b); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// takeInAll makes snapshots that no record names known: nothing is to be lost.
-func (s *Service) takeInAll() {
-	images, err := s.images.Images()
-	if err != nil {
-		s.log.Warn("not every image can be read", "error", err)
-	}
-	for _, im := range images {
-		_, recorded := s.snapshots[im.ID]
-		switch {
-		case recorded || im.Kind == cube.KindTemplate:
-		case im.Kind == cube.KindSnapshot:
-			s.takeIn(im)
-		case !s.stray(im) && s.boxes[im.Source] == nil:
-			s.log.Warn("an image belongs to no sandbox that is known; it stays", "image", im.ID, "sandbox", im.Source)
-		}
-	}
-}
-
-func (s *Service) takeIn(im cube.Image) {
-	s.log.Warn("a snapshot without a record is taken in", "image", im.ID, "sandbox", im.Source)
-	snap := cube.Snapshot{
-		ID: im.ID, Source: im.Source, State: cube.SnapshotReady, CreatedAt: im.Created, Limits: im.Limits, Bytes: im.Bytes,
-	}
-	if err := s.apply(s.ctx, cube.Batch{Snapshots: []cube.Snapshot{snap}}); err != nil {
-		s.log.Error("a snapshot could not be taken in", "image", im.ID, "error", err)
-		return
-	}
-	s.know(snap)
 }

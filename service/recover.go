@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -42,9 +43,43 @@ func (s *Service) wayBackLocked(id cube.SandboxID) cube.ImageID {
 	return newest.ID
 }
 
-// Recover implements cube.Service.
-func (s *Service) Recover(ctx context.Context, id cube.SandboxID) (cube.Record, error) {
-	way := s.wayBack(id)
+// waysBack are the snapshots of a sandbox, the newest first.
+func (s *Service) waysBack(id cube.SandboxID) []cube.Snapshot {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []cube.Snapshot
+	for _, snap := range s.snapshots {
+		if snap.Source == id && snap.State == cube.SnapshotReady {
+			out = append(out, snap)
+		}
+	}
+	slices.SortFunc(out, compareSnapshots)
+	return out
+}
+
+// Recover implements cube.Service. Where the newest snapshot cannot be restored, the
+// next is tried.
+func (s *Service) Recover(ctx context.Context, id cube.SandboxID) (r cube.Record, err error) {
+	if err := s.awaitEnd(ctx, id); err != nil {
+		return cube.Record{}, err
+	}
+	ways := s.waysBack(id)
+	if len(ways) == 0 {
+		ways = []cube.Snapshot{{}} // to be told why not
+	}
+	for i, way := range ways {
+		r, err = s.recoverFrom(ctx, id, way.ID)
+		if !errors.Is(err, cube.ErrCorrupt) && !errors.Is(err, cube.ErrIncompatible) {
+			return r, err
+		}
+		if i+1 < len(ways) {
+			s.log.Error("a snapshot cannot be restored; the one before is tried", "sandbox", id, "image", way.ID, "error", err)
+		}
+	}
+	return r, err
+}
+
+func (s *Service) recoverFrom(ctx context.Context, id cube.SandboxID, way cube.ImageID) (cube.Record, error) {
 	b, old, err := s.raise(id)
 	if err != nil {
 		return cube.Record{}, err
@@ -75,7 +110,10 @@ func (s *Service) Recover(ctx context.Context, id cube.SandboxID) (cube.Record, 
 		return cube.Record{}, fmt.Errorf("recover %s from %s: %w", id, way, err)
 	}
 	s.arm(b)
-	return b.record(), nil
+	if err := s.release(way); err != nil { // it may have been deleted meanwhile
+		s.log.Error("an image that nothing needs stays until the next collection", "image", way, "error", err)
+	}
+	return b.record(), w.late
 }
 
 // recovering is the work of recover: old is the record of the end.
@@ -104,6 +142,20 @@ func (s *Service) recovering(p cube.Plan, b *box, old cube.Record) *work {
 		return err
 	}
 	return w
+}
+
+// awaitEnd waits until the end of a sandbox that has died is written.
+func (s *Service) awaitEnd(ctx context.Context, id cube.SandboxID) error {
+	b, err := s.find(id)
+	if err != nil || b.ending() == nil {
+		return nil
+	}
+	select {
+	case <-b.over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // raise makes a sandbox that has ended one that can be found again, with its turn
@@ -158,9 +210,15 @@ func (s *Service) sink(b *box, old cube.Record) {
 	s.ended[b.id] = old
 	s.mu.Unlock()
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.gone = true
 	close(b.over)
+	b.mu.Unlock()
+	// Its last snapshot may have been deleted meanwhile.
+	if batch := s.giveUp(b.id); !batch.Empty() {
+		if err := s.apply(s.ctx, batch); err != nil {
+			s.log.Error("what cannot be recovered any more keeps its secrets until the next start", "sandbox", b.id, "error", err)
+		}
+	}
 }
 
 // autoRecover brings a sandbox back that was to be brought back by itself. It is among
@@ -179,13 +237,25 @@ func (s *Service) autoRecover(r cube.Record) {
 		s.log.Info("a sandbox whose time is over is not brought back by itself", "sandbox", r.ID)
 		return
 	}
-	if _, err := s.Recover(s.ctx, r.ID); err != nil {
-		if s.ctx.Err() == nil {
+	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+		_, err := s.Recover(s.ctx, r.ID)
+		switch {
+		case err == nil:
+			s.log.Warn("a sandbox was brought back by itself", "sandbox", r.ID, "reason", r.End.Reason)
+			return
+		case s.ctx.Err() != nil || errors.Is(err, cube.ErrNotFound) || errors.Is(err, cube.ErrConflict): // somebody has done something else
+			return
+		case !errors.Is(err, cube.ErrUnavailable) && !errors.Is(err, cube.ErrNoCapacity) && !errors.Is(err, cube.ErrNoSpace):
 			s.log.Error("a sandbox could not be brought back", "sandbox", r.ID, "error", err)
+			return
 		}
-		return
+		s.log.Warn("a sandbox could not be brought back yet", "sandbox", r.ID, "again", wait, "error", err)
+		select {
+		case <-time.After(wait):
+		case <-s.ctx.Done():
+			return
+		}
 	}
-	s.log.Warn("a sandbox was brought back by itself", "sandbox", r.ID, "reason", r.End.Reason)
 }
 
 // willReturn notes which sandboxes a start brings back by themselves.
@@ -206,15 +276,22 @@ func (s *Service) Ended(context.Context) ([]cube.Record, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	out := []cube.Record{}
-	for id, r := range s.ended {
-		if _, back := s.boxes[id]; back {
-			continue
-		}
+	add := func(r cube.Record) {
 		if r.Recoverable {
-			r.Image = s.wayBackLocked(id)
+			r.Image = s.wayBackLocked(r.ID)
 		}
 		r.Identity, r.TrafficToken = cube.Identity{}, ""
 		out = append(out, r)
+	}
+	for id, r := range s.ended {
+		if _, back := s.boxes[id]; !back {
+			add(r)
+		}
+	}
+	for _, b := range s.boxes {
+		if last := b.ending(); last != nil {
+			add(*last)
+		}
 	}
 	slices.SortFunc(out, func(a, b cube.Record) int { return b.ChangedAt.Compare(a.ChangedAt) })
 	return out, nil

@@ -32,6 +32,8 @@ type Images interface {
 	Images() ([]cube.Image, error)
 	// Hide makes one that nobody finds any more; its files stay.
 	Hide(id cube.ImageID) error
+	// Size is what one takes on disk, hidden or not, in bytes; 0 where it cannot be told.
+	Size(id cube.ImageID) int64
 	// Hidden returns those that are hidden and not deleted.
 	Hidden() ([]cube.ImageID, error)
 	// Delete frees one, hidden or not; ErrNotFound where there is none.
@@ -51,7 +53,7 @@ type Images interface {
 
 // Names are the names of templates.
 type Names interface {
-	// Names returns the template that each means.
+	// Names returns the template that each means. With an error, those that can be read.
 	Names() (map[string]cube.ImageID, error)
 	// RemoveName takes a name away; an unknown one is no error.
 	RemoveName(name string) error
@@ -96,11 +98,13 @@ type Service struct {
 	wg     sync.WaitGroup // whatever runs by itself
 	// closing is held while something is added to wg, and while ctx is ended.
 	closing    sync.Mutex
-	looked     chan struct{}        // closed when what a start leaves for later is done
-	changing   sync.Mutex           // held while the record of a snapshot that exists changes
-	collecting sync.Mutex           // held while garbage is collected
-	filling    sync.Mutex           // guards the next, and is held while the pools are told
-	pooled     map[cube.ImageID]int // what the pools were last told
+	unburied   map[cube.SandboxID]bool // whose end a start could not record: the next writes it
+	unsettled  []*work                 // what a start could not conclude; upkeep's after that
+	looked     chan struct{}           // closed when what a start leaves for later is done
+	changing   sync.Mutex              // held while the record of a snapshot that exists changes
+	collecting sync.Mutex              // held while garbage is collected
+	filling    sync.Mutex              // guards the next, and is held while the pools are told
+	pooled     map[cube.ImageID]int    // what the pools were last told
 
 	mu        sync.RWMutex // guards the following
 	boxes     map[cube.SandboxID]*box
@@ -134,7 +138,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		engine: c.Engine, store: c.Store, images: c.Images, names: c.Names, conf: c, log: c.Log,
 		cpus:  ledger{total: int64(c.CPUs)},
 		boxes: map[cube.SandboxID]*box{}, ended: map[cube.SandboxID]cube.Record{}, snapshots: map[cube.ImageID]cube.Snapshot{},
-		hidden: map[cube.ImageID]bool{}, plans: map[string]*work{}, answers: map[string]cube.Answer{}, asking: map[string]chan struct{}{}, looked: make(chan struct{}), returning: map[cube.SandboxID]bool{},
+		hidden: map[cube.ImageID]bool{}, plans: map[string]*work{}, answers: map[string]cube.Answer{}, asking: map[string]chan struct{}{}, looked: make(chan struct{}), returning: map[cube.SandboxID]bool{}, unburied: map[cube.SandboxID]bool{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	// From before the look at reality, so that nothing falls between.
@@ -152,11 +156,13 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 				s.autoRecover(r)
 			}
 		}
+	})
+	s.spawn(func() {
+		defer close(s.looked)
 		s.collect()
 		s.examine()
-		close(s.looked)
-		s.upkeep()
 	})
+	s.spawn(s.upkeep)
 	for _, b := range s.all() {
 		b.enter()
 		s.arm(b)
@@ -198,6 +204,7 @@ func (s *Service) upkeep() {
 	for {
 		select {
 		case <-tick.C:
+			s.concludeAgain()
 			s.refreshPools()
 			s.forget()
 			s.forgetAnswers()
@@ -249,11 +256,22 @@ func (s *Service) find(id cube.SandboxID) (*box, error) {
 // unknown is the error for an id without a box. mu is held.
 func (s *Service) unknown(id cube.SandboxID) error {
 	if r, ok := s.ended[id]; ok && r.End != nil {
-		e := &cube.EndedError{ID: id, End: *r.End}
-		if r.Recoverable {
-			e.Recovery = s.wayBackLocked(id)
-		}
-		return e
+		return s.endedErrorLocked(r)
 	}
 	return fmt.Errorf("sandbox %s: %w", id, cube.ErrNotFound)
+}
+
+// endedError says how a sandbox ended, and from what it can be brought back.
+func (s *Service) endedError(r cube.Record) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.endedErrorLocked(r)
+}
+
+func (s *Service) endedErrorLocked(r cube.Record) error {
+	e := &cube.EndedError{ID: r.ID, End: *r.End}
+	if r.Recoverable {
+		e.Recovery = s.wayBackLocked(r.ID)
+	}
+	return e
 }

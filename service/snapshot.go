@@ -87,7 +87,7 @@ func (s *Service) saving(p cube.Plan, snap cube.Snapshot) *work {
 		}},
 	}
 	w.back = func(ctx context.Context) error {
-		return s.apply(ctx, w.unanswered(cube.Batch{DropSnapshots: []cube.ImageID{p.Image}}))
+		return s.apply(ctx, s.unanswered(w, cube.Batch{DropSnapshots: []cube.ImageID{p.Image}}))
 	}
 	return w
 }
@@ -99,19 +99,20 @@ func (s *Service) know(snap cube.Snapshot) {
 	s.snapshots[snap.ID] = snap
 }
 
-// hardenAgain is when to try again what could not be made durable.
-const hardenAgain = 5 * time.Second
+// longestHarden is how long to wait at most before what could not be made durable is
+// tried again.
+const longestHarden = 5 * time.Minute
 
 // harden makes a published snapshot durable, however long that takes.
 func (s *Service) harden(id cube.ImageID) {
-	for {
+	for wait := time.Second; ; wait = min(2*wait, longestHarden) {
 		err := s.hardenOnce(id)
 		if err == nil || errors.Is(err, cube.ErrNotFound) || errors.Is(err, cube.ErrCorrupt) || s.ctx.Err() != nil {
 			return
 		}
-		s.log.Error("a snapshot is not durable yet; it is tried again", "image", id, "error", err)
+		s.log.Error("a snapshot is not durable yet; it is tried again", "image", id, "again", wait, "error", err)
 		select {
-		case <-time.After(hardenAgain):
+		case <-time.After(wait):
 		case <-s.ctx.Done():
 			return
 		}
@@ -211,7 +212,7 @@ func (s *Service) Rollback(ctx context.Context, id cube.SandboxID, snapshot stri
 	if err := s.run(ctx, w); err != nil {
 		return cube.Record{}, s.orDead(ctx, b, fmt.Errorf("rollback of %s to %s: %w", id, snap.ID, err))
 	}
-	return b.record(), nil
+	return b.record(), w.late
 }
 
 // rolling is the work of rollback: the engine says which life came out of it.

@@ -62,7 +62,7 @@ func (s *Service) sourceOf(id cube.ImageID, alias string) (source, error) {
 
 // byName finds a template, or the newest snapshot with that name.
 func (s *Service) byName(name string) (cube.ImageID, error) {
-	names, err := s.names.Names()
+	names, err := s.nameMap()
 	if err != nil {
 		return "", err
 	}
@@ -96,9 +96,19 @@ func (s *Service) newestNamed(name string) (newest cube.Snapshot, ok bool) {
 
 func newer(a, b cube.Snapshot) bool { return compareSnapshots(a, b) < 0 }
 
+// nameMap is what each name means. One that cannot be read hides no other.
+func (s *Service) nameMap() (map[string]cube.ImageID, error) {
+	names, err := s.names.Names()
+	if err != nil && names != nil {
+		s.log.Error("not every name of a template can be read", "error", err)
+		err = nil
+	}
+	return names, err
+}
+
 // Templates implements cube.Service.
 func (s *Service) Templates(context.Context) ([]cube.Template, error) {
-	names, err := s.names.Names()
+	names, err := s.nameMap()
 	if err != nil {
 		return nil, err
 	}

@@ -142,7 +142,9 @@ func imageError(l *life, err error) error {
 func saveError(err error) error {
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT} {
 		if strings.Contains(err.Error(), full.Error()) {
-			return fdrpc.Errorf(keeperapi.CodeNoSpace, "save: %v", err)
+			// The sentry's own text has the stack of whoever was writing.
+			line, _, _ := strings.Cut(err.Error(), "\n")
+			return fdrpc.Errorf(keeperapi.CodeNoSpace, "save: %s", strings.TrimSuffix(line, ":"))
 		}
 	}
 	return fmt.Errorf("save: %w", err)

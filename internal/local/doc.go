@@ -68,7 +68,9 @@ func Open(ctx context.Context, o Options) (*Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the engine: %w", err)
 	}
-	return &Session{Engine: e, Images: images, names: NamesIn(o.StateDir), opt: o}, nil
+	names := NamesIn(o.StateDir)
+	names.sweep()
+	return &Session{Engine: e, Images: images, names: names, opt: o}, nil
 }
 
 // RunDir is the engine's.

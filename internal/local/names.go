@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	cube "cubesandbox"
 )
@@ -46,7 +47,8 @@ func syncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Names returns the template that each name means.
+// Names returns the template that each name means. One that cannot be read is left out,
+// with its error joined to the others'.
 func (n Names) Names() (map[string]cube.ImageID, error) {
 	entries, err := os.ReadDir(n.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,6 +58,7 @@ func (n Names) Names() (map[string]cube.ImageID, error) {
 		return nil, err
 	}
 	out := map[string]cube.ImageID{}
+	var errs []error
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
@@ -64,16 +67,27 @@ func (n Names) Names() (map[string]cube.ImageID, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // taken away meanwhile
 		}
-		if err != nil {
-			return nil, err
-		}
-		id, err := cube.ParseImageID(strings.TrimSpace(string(b)))
-		if err != nil {
-			return nil, fmt.Errorf("name of template %s: %w; build it again", e.Name(), err)
+		id, perr := cube.ParseImageID(strings.TrimSpace(string(b)))
+		if err = errors.Join(err, perr); err != nil {
+			errs = append(errs, fmt.Errorf("name of template %s: %w; build it again", e.Name(), err))
+			continue
 		}
 		out[e.Name()] = id
 	}
-	return out, nil
+	return out, errors.Join(errs...)
+}
+
+// staleAfter is how old what a killed process was writing must be to be removed.
+const staleAfter = time.Hour
+
+// sweep removes what killed processes have left.
+func (n Names) sweep() {
+	left, _ := filepath.Glob(filepath.Join(n.dir, ".new-*"))
+	for _, path := range left {
+		if fi, err := os.Lstat(path); err == nil && time.Since(fi.ModTime()) > staleAfter {
+			os.Remove(path)
+		}
+	}
 }
 
 // RemoveName takes a name away; one that is not there is no error.
@@ -91,7 +105,7 @@ func (s *Session) Names() (map[string]cube.ImageID, error) { return s.names.Name
 // Template finds a published template by name or id.
 func (s *Session) Template(nameOrID string) (cube.Image, error) {
 	names, err := s.Names()
-	if err != nil {
+	if err != nil && names == nil {
 		return cube.Image{}, err
 	}
 	id, named := names[nameOrID]
@@ -112,7 +126,7 @@ func (s *Session) RemoveTemplate(nameOrID string) (cube.ImageID, error) {
 		return "", err
 	}
 	names, err := s.Names()
-	if err != nil {
+	if err != nil && names == nil {
 		return "", err
 	}
 	for name, id := range names {
