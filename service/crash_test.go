@@ -222,3 +222,97 @@ func TestEveryBoundaryOfEveryVerbIsAFailPoint(t *testing.T) {
 		}
 	}
 }
+
+// TestWithoutAKeyWhatWasUnderWayIsTakenBackUntilItIsRecorded: nobody could ask for it
+// again.
+func TestWithoutAKeyWhatWasUnderWayIsTakenBackUntilItIsRecorded(t *testing.T) {
+	ctx := context.Background()
+	for verb, do := range map[cube.Verb]func(s *Service, id cube.SandboxID){
+		cube.VerbCreate: func(s *Service, _ cube.SandboxID) {
+			s.Create(ctx, cube.NewSandbox{Template: "base", Timeout: time.Hour})
+		},
+		cube.VerbClone:    func(s *Service, id cube.SandboxID) { s.Clone(ctx, id, cube.Cloning{N: 3}) },
+		cube.VerbSnapshot: func(s *Service, id cube.SandboxID) { s.Snapshot(ctx, id, cube.Snapshotting{}) },
+	} {
+		for point := range boundaries {
+			rest, ok := strings.CutPrefix(point, "service/"+string(verb)+"/")
+			if !ok || strings.HasSuffix(rest, "-undone") {
+				continue
+			}
+			t.Run(point, func(t *testing.T) {
+				w := newWorld(t)
+				r := w.create()
+				if !w.crash(point, func(s *Service) { do(s, r.ID) }) {
+					t.Fatal("it is not passed")
+				}
+				boxes, err := w.s.List(ctx, cube.SandboxQuery{})
+				must(t, err)
+				snaps, err := w.s.Snapshots(ctx, cube.SnapshotQuery{})
+				must(t, err)
+				made := len(boxes.Sandboxes) - 1 + len(snaps.Snapshots)
+				if want := map[bool]int{false: 0, true: map[cube.Verb]int{cube.VerbCreate: 1, cube.VerbClone: 3, cube.VerbSnapshot: 1}[verb]}[rest == "record"]; made != want {
+					t.Errorf("%d were made, want %d", made, want)
+				}
+				if live, err := w.e.Sandboxes(ctx); err != nil || len(live) != len(boxes.Sandboxes) {
+					t.Errorf("the engine has %d sandboxes (%v), want %d", len(live), err, len(boxes.Sandboxes))
+				}
+				w.killAll()
+				w.nothingLeft()
+			})
+		}
+	}
+}
+
+// TestKilledAgainWhileAStartTakesBackOrFinishes: each boundary that a start passes is
+// one at which it can be killed too.
+func TestKilledAgainWhileAStartTakesBackOrFinishes(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct{ first, second string }{
+		{"service/pause/begun", "service/pause/save-undone"},
+		{"service/pause/save", "service/pause/record"},
+		{"service/resume/begun", "service/resume/restore-undone"},
+		{"service/create/make", "service/create/make-undone"},
+		{"service/kill/begun", "service/kill/end"},
+	} {
+		t.Run(c.first+", "+c.second, func(t *testing.T) {
+			w := newWorld(t)
+			r := w.create()
+			verb := strings.Split(c.first, "/")[1]
+			if verb == "resume" {
+				must(t, w.s.Pause(ctx, r.ID, cube.Pausing{}))
+			}
+			must(t, failpoint.Arm(c.first+"=sleep(1h)"))
+			old := w.s
+			go func() {
+				switch verb {
+				case "pause":
+					old.Pause(ctx, r.ID, cube.Pausing{})
+				case "resume":
+					old.Resume(ctx, r.ID, cube.Resumption{})
+				case "create":
+					old.Create(ctx, cube.NewSandbox{Template: "base", Timeout: time.Hour})
+				case "kill":
+					old.Kill(ctx, r.ID)
+				}
+			}()
+			eventually(t, "the first is passed", func() bool { return failpoint.Passes(c.first) > 0 })
+			old.cancel()
+			must(t, failpoint.Arm(c.second+"=sleep(1h)"))
+			w.conf.Engine = w.m.Open()
+			go Open(ctx, w.conf)
+			eventually(t, "the second is passed", func() bool { return failpoint.Passes(c.second) > 0 })
+			must(t, failpoint.Arm(""))
+			w.open()
+			if plans, err := w.s.Plans(ctx); err != nil || len(plans) > 0 {
+				t.Errorf("plans are left: %+v (%v)", plans, err)
+			}
+			if verb != "kill" {
+				if _, _, err := w.s.Connect(ctx, r.ID, cube.Resumption{}); err != nil {
+					t.Errorf("it cannot be used: %v", err)
+				}
+			}
+			w.killAll()
+			w.nothingLeft()
+		})
+	}
+}
