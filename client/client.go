@@ -112,7 +112,7 @@ func (c *Client) do(ctx context.Context, r call, out any) (http.Header, error) {
 	c.o.Log.Debug("answered", "method", r.method, "path", r.path, "status", res.StatusCode, "took", time.Since(began),
 		"phases", res.Header.Get("Server-Timing"), "request", res.Header.Get("X-Request-Id"))
 	if res.StatusCode/100 != 2 {
-		return res.Header, readError(res)
+		return res.Header, readAPIError(res)
 	}
 	if out == nil {
 		_, err = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer))

@@ -3,6 +3,8 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -146,6 +148,44 @@ func TestEachStatusMeansAnErrorThatACallerCanActOn(t *testing.T) {
 		var e *client.Error
 		if !errors.Is(err, want) || !errors.As(err, &e) || e.Status != status || e.RequestID != "req-1" || !strings.Contains(err.Error(), "told to fail") {
 			t.Errorf("%d: got %v, want %v with what the server said", status, err, want)
+		}
+	}
+}
+
+// TestWordsCountInAnswersOfTheAPIOnly: an agent, and what runs beside it, is the
+// guest's.
+func TestWordsCountInAnswersOfTheAPIOnly(t *testing.T) {
+	status, body := 0, ""
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		io.WriteString(w, body)
+	}))
+	defer h.Close()
+	c, err := client.New(client.Options{APIURL: h.URL, SandboxURL: h.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	g, err := c.Guest(cube.NewSandboxID(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		status     int
+		word       string
+		api, agent error
+	}{
+		{422, "", cube.ErrInvalid, cube.ErrInvalid},
+		{422, "idempotency_key_reused", cube.ErrKeyReused, cube.ErrInvalid},
+		{404, "image_corrupt", cube.ErrCorrupt, cube.ErrNotFound},
+		{409, "image_incompatible", cube.ErrIncompatible, cube.ErrConflict},
+	} {
+		status, body = tt.status, fmt.Sprintf(`{"code":%d,"message":"a\u001b[31mb\u009bc","error_code":%q}`, tt.status, tt.word)
+		if _, err := c.Create(t.Context(), client.NewSandbox{}); !errors.Is(err, tt.api) || err.Error() != "a[31mbc" {
+			t.Errorf("%d %s from the API: got %q, want %v, nothing for a terminal", tt.status, tt.word, err, tt.api)
+		}
+		if _, err := g.ReadFile(t.Context(), "", "/f"); !errors.Is(err, tt.agent) {
+			t.Errorf("%d %s from the agent: got %v, want %v", tt.status, tt.word, err, tt.agent)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"unicode"
 
 	cube "cubesandbox"
 )
@@ -52,7 +53,7 @@ var kinds = map[int]error{
 	http.StatusConflict:              cube.ErrConflict,
 	http.StatusGone:                  cube.ErrDead,
 	http.StatusRequestEntityTooLarge: cube.ErrInvalid,
-	http.StatusUnprocessableEntity:   cube.ErrKeyReused,
+	http.StatusUnprocessableEntity:   cube.ErrInvalid,
 	http.StatusTooManyRequests:       cube.ErrNoCapacity,
 	http.StatusNotImplemented:        cube.ErrUnsupported,
 	http.StatusServiceUnavailable:    cube.ErrUnavailable,
@@ -60,7 +61,8 @@ var kinds = map[int]error{
 	http.StatusInsufficientStorage:   cube.ErrNoSpace,
 }
 
-// words are what the server's own words mean; E2B's say no more than the status.
+// words are what the API's own words mean; E2B's say no more than the status. What an
+// agent says has no such meaning.
 var words = map[string]error{
 	"idempotency_key_reused": cube.ErrKeyReused,
 	"image_corrupt":          cube.ErrCorrupt,
@@ -81,6 +83,15 @@ func readError(res *http.Response) *Error {
 	return parseError(res, b)
 }
 
+// readAPIError is readError for an answer of the API.
+func readAPIError(res *http.Response) *Error {
+	e := readError(res)
+	if kind := words[e.Code]; kind != nil {
+		e.kind = kind
+	}
+	return e
+}
+
 func parseError(res *http.Response, body []byte) *Error {
 	e := &Error{Status: res.StatusCode, RequestID: res.Header.Get("X-Request-Id")}
 	var said struct {
@@ -95,11 +106,10 @@ func parseError(res *http.Response, body []byte) *Error {
 		e.Message = oneLine(body)
 		return e
 	}
-	e.Message, e.Code = said.Message, said.Code
+	e.Message, e.Code = harmless(said.Message), said.Code
 	if text, ok := said.Error.(string); ok && e.Message == "" {
-		e.Message = text
+		e.Message = harmless(text)
 	}
-	e.kind = words[said.Code]
 	switch {
 	case res.StatusCode != http.StatusBadGateway || said.Sandbox == "":
 	case said.Port != 0:
@@ -113,12 +123,18 @@ func parseError(res *http.Response, body []byte) *Error {
 // oneLine is the beginning of a text, without what a terminal would obey.
 func oneLine(b []byte) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(string(b[:min(len(b), 300)])), "\n")
+	return harmless(line)
+}
+
+// harmless is a text without what a terminal would obey: a guest may have had a hand in
+// it.
+func harmless(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if unicode.IsControl(r) {
 			return -1
 		}
 		return r
-	}, line)
+	}, s)
 }
 
 // unreachable says where nothing answers; the end of ctx stays what it is.

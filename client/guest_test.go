@@ -125,8 +125,12 @@ func TestAConnectionThatIsCutSaysWhatBecameOfTheSandbox(t *testing.T) {
 func TestAServerThatStopsLeavesTheProgramAlone(t *testing.T) {
 	_, g := inside(t)
 	_, err := g.Run(t.Context(), client.Command{Argv: []string{"stop"}})
-	if !errors.Is(err, cube.ErrUnavailable) || !strings.Contains(err.Error(), "goes on as process 1") {
+	if !errors.Is(err, client.ErrStopped) || errors.Is(err, cube.ErrUnavailable) || !strings.Contains(err.Error(), "goes on as process 1") {
 		t.Errorf("got %v", err)
+	}
+	_, err = g.Run(t.Context(), client.Command{Argv: []string{"stop before"}})
+	if !errors.Is(err, client.ErrStopped) || !strings.Contains(err.Error(), "not known") || strings.Contains(err.Error(), "process") {
+		t.Errorf("before it began: got %v", err)
 	}
 }
 

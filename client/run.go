@@ -51,6 +51,9 @@ type Exit struct {
 // ErrTimeout says that a program was ended since its Command.Timeout was over.
 var ErrTimeout = errors.New("the program's time was over")
 
+// ErrStopped says that the server was stopped while a program ran, which goes on.
+var ErrStopped = errors.New("the server was stopped")
+
 // killTime bounds ending a program whose caller has given up.
 const killTime = 5 * time.Second
 
@@ -98,7 +101,7 @@ func (g *Guest) run(ctx context.Context, c Command) (Exit, error) {
 		}
 	}
 	if stopped(stream.Err()) && ctx.Err() == nil {
-		return Exit{}, fmt.Errorf("the server was stopped; the program goes on as process %d: %w", r.pid, cube.ErrUnavailable)
+		return Exit{}, r.leftAlone()
 	}
 	r.kill(ctx)
 	if err := cause(timed, stream.Err()); err != nil {
@@ -184,5 +187,5 @@ func meaning(err error) error {
 	if kind == nil {
 		kind = cube.ErrAgent
 	}
-	return fmt.Errorf("%s (%w)", e.Message(), kind)
+	return fmt.Errorf("%s (%w)", harmless(e.Message()), kind)
 }

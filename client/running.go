@@ -105,6 +105,14 @@ func (r *running) follow(ctx context.Context) {
 	}
 }
 
+// leftAlone says what becomes of the program when the server is stopped.
+func (r *running) leftAlone() error {
+	if r.pid == 0 {
+		return fmt.Errorf("%w; whether the program was started is not known", ErrStopped)
+	}
+	return fmt.Errorf("%w; the program goes on as process %d", ErrStopped, r.pid)
+}
+
 // kill ends the program of a caller that has given up. It may have ended already,
 // and its sandbox too.
 func (r *running) kill(ctx context.Context) {

@@ -74,9 +74,13 @@ func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, []any{})
 }
 
+// errStop is what the data plane says for the agent when the server stops.
+var errStop = connect.NewError(connect.CodeUnavailable, errors.New("the server is restarting; connect again"))
+
 // programs are those that run. These there are: "echo WORDS" to standard output,
 // "complain WORDS" to standard error, "exit N", "/bin/true", "signal N", "cat", "whoami", "env",
-// "forever", and "size", which tells the sizes of its terminal until it reads q.
+// "forever", "stop" and "stop before", which end as when the server stops, the latter before
+// it has begun, and "size", which tells the sizes of its terminal until it reads q.
 type programs struct {
 	processconnect.UnimplementedProcessHandler
 	mu      sync.Mutex
@@ -109,6 +113,9 @@ func (s *Server) Running() int {
 
 // Start implements process.Process.
 func (p *programs) Start(ctx context.Context, r *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+	if r.Msg.GetProcess().GetCmd() == "stop before" {
+		return errStop
+	}
 	p.mu.Lock()
 	p.last++
 	pid, prog := p.last, &program{input: make(chan []byte), sizes: make(chan *process.PTY_Size), killed: make(chan struct{})}
@@ -146,8 +153,8 @@ func (g *program) run(ctx context.Context, r *connect.Request[process.StartReque
 		stdout(strings.Join(args, " ") + "\n")
 	case "complain":
 		out(&process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stderr{Stderr: []byte(strings.Join(args, " ") + "\n")}})
-	case "stop": // what the data plane says for the agent when the server stops
-		return 0, connect.NewError(connect.CodeUnavailable, errors.New("the server is restarting; connect again"))
+	case "stop":
+		return 0, errStop
 	case "/bin/true":
 	case "exit":
 		return strconv.Atoi(args[0])

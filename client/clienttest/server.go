@@ -170,7 +170,11 @@ func (s *Server) note(w http.ResponseWriter, r *http.Request) (Call, bool) {
 	}
 	s.calls = append(s.calls, c)
 	if status := s.fail[c.Route]; status != 0 {
-		fail(w, status, fmt.Sprintf("told to fail with %d", status))
+		failure := map[string]any{"code": status, "message": fmt.Sprintf("told to fail with %d", status)}
+		if status == http.StatusUnprocessableEntity {
+			failure["error_code"] = "idempotency_key_reused"
+		}
+		answer(w, status, failure)
 		return c, false
 	}
 	return c, true

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	cube "cubesandbox"
+	"cubesandbox/client"
 	"cubesandbox/internal/local"
 	"cubesandbox/probe"
 )
@@ -71,7 +72,7 @@ func TestErrorsAreJSONWhenThatIsAskedFor(t *testing.T) {
 func TestEveryErrorOfTheEngineHasAStatusAndAdvice(t *testing.T) {
 	for err, want := range map[error]int{
 		cube.ErrInvalid: 2, errCheck: 3, cube.ErrNotFound: 4, cube.ErrConflict: 5, cube.ErrExists: 5, cube.ErrDead: 5, cube.ErrKeyReused: 5,
-		&cube.CapacityError{}: 6, cube.ErrNoSpace: 6, local.ErrNotRoot: 7, cube.ErrUnavailable: 7,
+		&cube.CapacityError{}: 6, cube.ErrNoSpace: 6, local.ErrNotRoot: 7, cube.ErrUnavailable: 7, client.ErrStopped: 7,
 		&cube.CorruptError{}: 8, cube.ErrIncompatible: 8,
 	} {
 		var out bytes.Buffer

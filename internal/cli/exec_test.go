@@ -35,6 +35,20 @@ func TestExecEndsWithTheProgramsStatus(t *testing.T) {
 	}
 }
 
+func TestAServerThatStopsDuringExecIsToBeStartedAgainAndNothingToBeEnded(t *testing.T) {
+	u := newUser(t)
+	id := u.ok("sandbox", "create")
+	status, _, err := u.run("sandbox", "exec", id, "stop")
+	if status != statusOurs || !strings.Contains(err, "goes on as process 1\n") || !strings.Contains(err, "cube serve -d") {
+		t.Errorf("got status %d, %s", status, err)
+	}
+	for _, row := range statuses {
+		if strings.Contains(row.advice, "cube down") {
+			t.Errorf("%s: the advice ends all sandboxes: %s", row.means, row.advice)
+		}
+	}
+}
+
 func TestExecPassesStandardInputUnlessToldNotTo(t *testing.T) {
 	u := newUser(t)
 	u.stdin = "hello\nworld\n"
