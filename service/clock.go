@@ -83,6 +83,7 @@ func (s *Service) expire(b *box) {
 		b.retry(time.Time{}) // a resume has a time of its own
 	} else {
 		s.log.Error("a sandbox whose time is over could not be ended or paused; it is tried again", "sandbox", b.id, "after", retryAfter, "error", err)
+		s.arm(b) // it may have failed before it had begun
 	}
 }
 

@@ -80,20 +80,41 @@ func (s *Service) run(ctx context.Context, w *work) error {
 		s.takeBack(ctx, w)
 		return err
 	}
-	for _, st := range w.steps {
+	for i, st := range w.steps {
 		err := st.do(ctx)
-		if err == nil {
+		done := err == nil
+		if done {
 			err = pass(w.Verb, st.name)
 		}
-		if err != nil && st.sure {
+		switch {
+		case err == nil:
+		case w.happened(ctx, i, done):
+			s.log.Error("an error comes too late to take a verb back", "sandbox", w.Sandbox, "verb", w.Verb, "step", st.name, "error", err)
+		case st.sure:
 			s.log.Error("a step is left to the next start", "sandbox", w.Sandbox, "verb", w.Verb, "step", st.name, "error", err)
 			w.late = errors.Join(w.late, fmt.Errorf("%s is done, and could not be completed: %w", w.Verb, err))
-		} else if err != nil {
+		default:
 			s.takeBack(ctx, w)
 			return err
 		}
 	}
 	return nil
+}
+
+// happened reports whether a step with an error is done all the same, and all that is
+// left are steps past the point of no return: to take it back would be to lose what it
+// has made. done: the error came after it.
+func (w *work) happened(ctx context.Context, i int, done bool) bool {
+	if i == len(w.steps)-1 {
+		return done
+	}
+	for _, later := range w.steps[i+1:] {
+		if !later.sure {
+			return false
+		}
+	}
+	st := w.steps[i]
+	return st.done != nil && st.done(context.WithoutCancel(ctx))
 }
 
 // takeBack undoes all steps, the last first.

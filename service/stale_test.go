@@ -264,78 +264,6 @@ func TestTheNextSnapshotIsTakenWhereTheNewestCannotBeRestored(t *testing.T) {
 	}
 }
 
-// sick is images of which one cannot be made durable.
-type sick struct {
-	fake.Store
-	id cube.ImageID
-}
-
-func (s sick) Sync(ctx context.Context, id cube.ImageID) error {
-	if id == s.id {
-		return errors.New("input/output error")
-	}
-	return s.Store.Sync(ctx, id)
-}
-
-func TestAnImageThatCannotBeMadeDurableStopsNothingElse(t *testing.T) {
-	w := newWorld(t)
-	ctx := t.Context()
-	r := w.create()
-	snap, err := w.s.Snapshot(ctx, r.ID, cube.Snapshotting{})
-	must(t, err)
-	w.close()
-	w.e = w.m.Open()
-	w.conf.Engine, w.conf.Images, w.conf.CollectEvery = w.e, sick{fake.Store{Machine: w.m}, snap.ID}, time.Millisecond
-	s, err := Open(ctx, w.conf)
-	must(t, err)
-	w.s = s
-	im, err := w.e.Save(ctx, r.ID, cube.NewSnapshotID())
-	must(t, err)
-	must(t, w.s.images.Hide(im.ID))
-	eventually(t, "it is collected", func() bool { return !files(w, im.ID) })
-}
-
-// stuck is images that cannot be hidden.
-type stuck struct{ fake.Store }
-
-func (stuck) Hide(cube.ImageID) error { return errors.New("input/output error") }
-
-func TestATemplateWhoseDeletionFailsOrIsKilledIsOldOrNew(t *testing.T) {
-	w := newWorld(t)
-	w.s.images = stuck{fake.Store{Machine: w.m}}
-	if err := w.s.DeleteImage(t.Context(), "base"); err == nil {
-		t.Error("a deletion that cannot be is no error")
-	}
-	if r, err := w.s.Create(t.Context(), cube.NewSandbox{Template: "base", Timeout: cube.NeverTimeout}); err != nil {
-		t.Errorf("the template is not found any more: %v", err)
-	} else {
-		must(t, w.s.Kill(t.Context(), r.ID))
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := w.s.DeleteImage(ended, "base"); !errors.Is(err, context.Canceled) {
-		t.Errorf("of one who has gone: %v", err)
-	}
-	for _, step := range []string{"asked", "begun", "hide", "unname", "free"} {
-		t.Run(step, func(t *testing.T) {
-			w := newWorld(t)
-			if !w.crash("service/delete/"+step, func(s *Service) { s.DeleteImage(context.Background(), "base") }) {
-				t.Fatal("it is not passed")
-			}
-			ts, err := w.s.Templates(t.Context())
-			must(t, err)
-			names, err := w.names.Names()
-			must(t, err)
-			if len(ts) != len(names) || len(ts) == 1 && len(ts[0].Names) != 1 {
-				t.Errorf("there are %d templates and the names %v", len(ts), names)
-			}
-			if step != "asked" && len(ts) != 0 {
-				t.Error("the template is still there")
-			}
-		})
-	}
-}
-
 func TestACloneThatIsKilledAtOnceCostsTheOthersNothing(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
@@ -363,6 +291,41 @@ func TestACloneThatIsKilledAtOnceCostsTheOthersNothing(t *testing.T) {
 		t.Errorf("got %d (%v), want three", len(rs), err)
 	}
 	must(t, <-killed)
+	w.killAll()
+	w.nothingLeft()
+}
+
+var errLate = errors.New("no answer")
+
+// late is an engine whose verbs succeed and are told as failed.
+type late struct{ cube.Engine }
+
+func (e late) Pause(ctx context.Context, id cube.SandboxID, im cube.ImageID, p cube.Pausing) (cube.Image, error) {
+	return cube.Image{}, errors.Join(errLate, second(e.Engine.Pause(ctx, id, im, p)))
+}
+
+func (e late) Resume(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox, error) {
+	sb, err := e.Engine.Resume(ctx, spec)
+	return sb, errors.Join(errLate, err)
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestAnErrorThatComesTooLateTakesNothingBack(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	r := w.create()
+	put(t, w, r.ID, "then")
+	w.s.engine = late{w.e}
+	must(t, w.s.Pause(ctx, r.ID, cube.Pausing{}))
+	if got, err := w.s.Get(ctx, r.ID); err != nil || got.Phase != cube.PhasePaused {
+		t.Errorf("it is %s (%v), want paused", got.Phase, err)
+	}
+	_, err := w.s.Resume(ctx, r.ID, cube.Resumption{})
+	must(t, err)
+	if file, _ := inside(t, w, r.ID); file != "then" {
+		t.Errorf("inside there is %q", file)
+	}
 	w.killAll()
 	w.nothingLeft()
 }

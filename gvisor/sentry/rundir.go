@@ -93,9 +93,15 @@ func ownStdio(dir string) error {
 	if err != nil {
 		return err
 	}
+	inherited = [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
 	os.Stdin, os.Stdout, os.Stderr = f, f, f
 	return nil
 }
+
+// inherited are the standard files that this process was started with. They are held
+// since one that nobody holds is closed, and 0 is then the number of the next that is
+// opened.
+var inherited [3]*os.File
 
 // closeInherited keeps from sentries what this process got from whoever started it.
 func closeInherited() error {

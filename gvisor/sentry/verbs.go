@@ -104,7 +104,16 @@ func (k *Keeper) restore(_ context.Context, r *fdrpc.Request) (any, []*os.File, 
 	if err := l.call(boot.ContMgrRestore, &o, nil); err != nil {
 		return nil, nil, imageError(l, err)
 	}
+	if err := l.goOn(); err != nil {
+		return nil, nil, err
+	}
 	return nil, nil, l.started()
+}
+
+// goOn has the agent go on if it was stopped by a signal when it was saved: it could
+// not answer, and nobody else can reach it.
+func (l *life) goOn() error {
+	return l.call(boot.ContMgrSignal, &boot.SignalArgs{CID: l.id, Signo: int32(unix.SIGCONT), Mode: boot.DeliverToProcess}, nil)
 }
 
 // waitRestore holds no lock: it lasts as long as the pages take to load, and

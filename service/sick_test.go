@@ -1,0 +1,83 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	cube "cubesandbox"
+	"cubesandbox/fake"
+)
+
+// sick is images of which one cannot be made durable.
+type sick struct {
+	fake.Store
+	id cube.ImageID
+}
+
+func (s sick) Sync(ctx context.Context, id cube.ImageID) error {
+	if id == s.id {
+		return errors.New("input/output error")
+	}
+	return s.Store.Sync(ctx, id)
+}
+
+func TestAnImageThatCannotBeMadeDurableStopsNothingElse(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	r := w.create()
+	snap, err := w.s.Snapshot(ctx, r.ID, cube.Snapshotting{})
+	must(t, err)
+	w.close()
+	w.e = w.m.Open()
+	w.conf.Engine, w.conf.Images, w.conf.CollectEvery = w.e, sick{fake.Store{Machine: w.m}, snap.ID}, time.Millisecond
+	s, err := Open(ctx, w.conf)
+	must(t, err)
+	w.s = s
+	im, err := w.e.Save(ctx, r.ID, cube.NewSnapshotID())
+	must(t, err)
+	must(t, w.s.images.Hide(im.ID))
+	eventually(t, "it is collected", func() bool { return !files(w, im.ID) })
+}
+
+// stuck is images that cannot be hidden.
+type stuck struct{ fake.Store }
+
+func (stuck) Hide(cube.ImageID) error { return errors.New("input/output error") }
+
+func TestATemplateWhoseDeletionFailsOrIsKilledIsOldOrNew(t *testing.T) {
+	w := newWorld(t)
+	w.s.images = stuck{fake.Store{Machine: w.m}}
+	if err := w.s.DeleteImage(t.Context(), "base"); err == nil {
+		t.Error("a deletion that cannot be is no error")
+	}
+	if r, err := w.s.Create(t.Context(), cube.NewSandbox{Template: "base", Timeout: cube.NeverTimeout}); err != nil {
+		t.Errorf("the template is not found any more: %v", err)
+	} else {
+		must(t, w.s.Kill(t.Context(), r.ID))
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.s.DeleteImage(ended, "base"); !errors.Is(err, context.Canceled) {
+		t.Errorf("of one who has gone: %v", err)
+	}
+	for _, step := range []string{"asked", "begun", "hide", "unname", "free"} {
+		t.Run(step, func(t *testing.T) {
+			w := newWorld(t)
+			if !w.crash("service/delete/"+step, func(s *Service) { s.DeleteImage(context.Background(), "base") }) {
+				t.Fatal("it is not passed")
+			}
+			ts, err := w.s.Templates(t.Context())
+			must(t, err)
+			names, err := w.names.Names()
+			must(t, err)
+			if len(ts) != len(names) || len(ts) == 1 && len(ts[0].Names) != 1 {
+				t.Errorf("there are %d templates and the names %v", len(ts), names)
+			}
+			if step != "asked" && len(ts) != 0 {
+				t.Error("the template is still there")
+			}
+		})
+	}
+}
