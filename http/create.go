@@ -41,8 +41,9 @@ func (a *API) create(c *call) (answer, error) {
 		return answer{}, err
 	}
 	r, err := a.svc.Create(c.ctx(), n)
-	if errors.Is(err, cube.ErrNotFound) && !strings.Contains(err.Error(), "template") {
-		// CubeSandbox's client tells by that word what was not found.
+	if errors.Is(err, cube.ErrNotFound) && !strings.Contains(err.Error(), "template") && !strings.Contains(err.Error(), "sandbox ") {
+		// CubeSandbox's client tells by that word what was not found. It can be the
+		// sandbox that the idempotency key made.
 		return answer{}, fmt.Errorf("template %s: %w", n.Template, err)
 	}
 	if err != nil {

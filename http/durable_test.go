@@ -156,6 +156,23 @@ func TestWhatHasEndedIsListedWithItsReasonAndTheWayBack(t *testing.T) {
 			t.Errorf("got  %v\nwant %v", got, want)
 		}
 	}
+	s.ended = append(s.ended, cube.Record{ID: id("e"), Template: "tpl-1", StartedAt: at, End: &cube.Death{At: at}, Recoverable: true})
+	s.snapshots = append(s.snapshots, cube.Snapshot{ID: "snap-0", Source: id("e")})
+	for query, want := range map[string]string{
+		"": "abcde", "recoverable=false": "abcde", "recoverable=true": "ae", "limit=1000": "abcde", "limit=2": "ab",
+		"recoverable=true&limit=2": "ae", "recoverable=true&limit=1": "a",
+	} {
+		got := ""
+		for _, e := range stubbed(t, s).want(200, asCube, "GET", "/sandboxes/ended?"+query, "").objects() {
+			got += e["sandboxID"].(string)[:1]
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	for _, query := range []string{"recoverable=1", "limit=0", "limit=1001", "limit=x"} {
+		stubbed(t, s).want(400, asCube, "GET", "/sandboxes/ended?"+query, "").says(query[:5], "want")
+	}
 	if got := stubbed(t, willing()).want(200, asCube, "GET", "/sandboxes/ended", ""); got.text != "[]\n" {
 		t.Errorf("of none: %q", got.text)
 	}

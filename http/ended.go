@@ -20,8 +20,23 @@ func (a *API) recover(c *call) (answer, error) {
 	return answer{status: http.StatusCreated, body: a.sandbox(r)}, nil
 }
 
+// endedLimit is how many that have ended are listed, and may be.
+const endedLimit = 1000
+
 // ended lists those that are no more, and says from what they can be brought back.
 func (a *API) ended(c *call) (answer, error) {
+	v := c.r.URL.Query()
+	most, err := limitTo(v.Get("limit"), endedLimit)
+	if err != nil {
+		return answer{}, err
+	}
+	only := false
+	switch s := v.Get("recoverable"); s {
+	case "true", "false", "":
+		only = s == "true"
+	default:
+		return answer{}, invalid("recoverable %.20q: want true or false", s)
+	}
 	all, err := a.svc.Ended(c.ctx())
 	if err != nil {
 		return answer{}, err
@@ -30,9 +45,11 @@ func (a *API) ended(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	out := make([]openapi.EndedSandbox, len(all))
-	for i, r := range all {
-		out[i] = endedSandbox(r, newest[r.ID])
+	out := []openapi.EndedSandbox{}
+	for _, r := range all { // the last first
+		if e := endedSandbox(r, newest[r.ID]); len(out) < most && (e.Recoverable || !only) {
+			out = append(out, e)
+		}
 	}
 	return answer{status: http.StatusOK, body: out}, nil
 }

@@ -84,7 +84,7 @@ func writeError(c *call, err error) {
 }
 
 // noSpaceAdvice is what can be done about a full disk.
-const noSpaceAdvice = "; free space in the state directory, or delete snapshots and templates that nobody needs (cube gc)"
+const noSpaceAdvice = "; free space in the state directory: `cube snapshot rm`, `cube template rm`; `cube gc` frees what nothing needs"
 
 // message is what a client hears of an error: without the sentinel's words where
 // the rest says it.

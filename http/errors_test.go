@@ -60,7 +60,7 @@ func TestEveryErrorHasItsStatusInTheBodyTooOnEveryRoute(t *testing.T) {
 		{err: cube.ErrDead, status: 404},
 		{err: cube.ErrNoCapacity, status: 429, errorCode: "sandbox_capacity_unavailable", retry: "1"},
 		{err: memory, status: 429, errorCode: "sandbox_capacity_unavailable", retry: "1", words: []string{"512 MiB needed", "100 MiB free"}},
-		{err: cube.ErrNoSpace, status: 507, errorCode: "sandbox_capacity_unavailable", words: []string{"no space left", "free space", "cube gc"}},
+		{err: cube.ErrNoSpace, status: 507, errorCode: "sandbox_capacity_unavailable", words: []string{"no space left", "`cube snapshot rm`, `cube template rm`; `cube gc` frees"}},
 		{err: cube.ErrUnavailable, status: 503, retry: "1"},
 		{err: cube.ErrUnsupported, status: 501},
 		{err: cube.ErrKeyReused, status: 422, errorCode: "idempotency_key_reused", ours: true, words: []string{"another request"}},

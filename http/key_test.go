@@ -1,6 +1,7 @@
 package http
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -74,6 +75,22 @@ func TestOnlyCreateCloneAndSnapshotAreDescribedAsTakingAKey(t *testing.T) {
 	for name := range takes {
 		t.Errorf("openapi.yaml says that %s takes a key", name)
 	}
+}
+
+// TestAKeyWhoseSandboxIsGoneDoesNotBlameTheTemplate: killed, or forgotten.
+func TestAKeyWhoseSandboxIsGoneDoesNotBlameTheTemplate(t *testing.T) {
+	id := strings.Repeat("a", 32)
+	for _, err := range []error{
+		&cube.EndedError{ID: cube.SandboxID(id), End: cube.Death{Reason: cube.DeathKilled}}, fmt.Errorf("sandbox %s: %w", id, cube.ErrNotFound),
+	} {
+		for _, as := range []headers{asE2B, asCube} {
+			got := stubbed(t, failing(err)).want(404, as.with("Idempotency-Key", "k"), "POST", "/sandboxes", `{"templateID":"base"}`)
+			if got.says("sandbox " + id + " not found"); strings.Contains(got.text, "template") {
+				t.Errorf("%s", got.text)
+			}
+		}
+	}
+	stubbed(t, failing(cube.ErrNotFound)).want(404, asCube, "POST", "/sandboxes", `{"templateID":"base"}`).says("template base")
 }
 
 func TestTheSameKeyGivesTheSameAnswerAndIsRefusedForSomethingElse(t *testing.T) {

@@ -118,13 +118,17 @@ func phases(values []string) ([]cube.Phase, error) {
 	return out, nil
 }
 
-func limit(s string) (int, error) {
+// limit reads how long a page is to be.
+func limit(s string) (int, error) { return limitTo(s, pageLimit) }
+
+// limitTo reads a limit that is most where nothing is said, and never more.
+func limitTo(s string, most int) (int, error) {
 	if s == "" {
-		return pageLimit, nil
+		return most, nil
 	}
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > pageLimit {
-		return 0, invalid("limit %.20q: want 1 to %d", s, pageLimit)
+	if err != nil || n < 1 || n > most {
+		return 0, invalid("limit %.20q: want 1 to %d", s, most)
 	}
 	return n, nil
 }

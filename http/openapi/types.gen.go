@@ -654,6 +654,15 @@ type CreateSandboxParams struct {
 	IdempotencyKey *Key `json:"Idempotency-Key,omitempty"`
 }
 
+// ListEndedParams defines parameters for ListEnded.
+type ListEndedParams struct {
+	// Recoverable true: only those that can be brought back
+	Recoverable *bool `form:"recoverable,omitempty" json:"recoverable,omitempty"`
+
+	// Limit The default is the most that it may be
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // CloneSandboxParams defines parameters for CloneSandbox.
 type CloneSandboxParams struct {
 	// IdempotencyKey Ours: the same request with the same key is answered by what the first one made, for a day
