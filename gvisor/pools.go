@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -214,32 +215,36 @@ func (p *pools) giveUp(bytes int64) bool {
 	return len(end) > 0 && bytes <= 0
 }
 
-// lost drops a member that has died.
+// lost drops a member that has died. It is called where the keeper's answers are
+// read, and asks the keeper for nothing.
 func (p *pools) lost(id string) {
+	l, found := p.takeOut(id)
+	if found {
+		p.e.background(func() { p.e.bury(l) }) // the keeper still has its record
+	}
+}
+
+// takeOut removes a member that another is to be made for.
+func (p *pools) takeOut(id string) (_ life, found bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var found life
 	for im, ms := range p.restored {
-		for i, m := range ms {
-			if m.life.id == id {
-				m.disconnect()
-				p.restored[im] = append(ms[:i:i], ms[i+1:]...)
-				found = m.life
-			}
+		if i := slices.IndexFunc(ms, func(m member) bool { return m.life.id == id }); i >= 0 {
+			m := ms[i]
+			p.restored[im] = slices.Concat(ms[:i], ms[i+1:])
+			p.signal()
+			return m.leave(), true
 		}
 	}
 	for sh, ls := range p.ready {
-		for i, l := range ls {
-			if l.id == id {
-				p.ready[sh] = append(ls[:i:i], ls[i+1:]...)
-				found = l
-			}
+		if i := slices.IndexFunc(ls, func(l life) bool { return l.id == id }); i >= 0 {
+			l := ls[i]
+			p.ready[sh] = slices.Concat(ls[:i], ls[i+1:])
+			p.signal()
+			return l, true
 		}
 	}
-	if found.id != "" {
-		p.signal()
-		p.e.bury(found) // the keeper still has its record
-	}
+	return life{}, false
 }
 
 // taken is what the members were promised, in bytes.
