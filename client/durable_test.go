@@ -77,6 +77,9 @@ func TestWhatHasEndedIsListedAndBroughtBack(t *testing.T) {
 	if all, err := c.Ended(ctx); err != nil || len(all) != 2 || all[0] != lost || all[1] != gone {
 		t.Errorf("%v (%v)", all, err)
 	}
+	if all, err := c.Recoverable(ctx); err != nil || len(all) != 1 || all[0] != lost {
+		t.Errorf("of those that can be brought back: %v (%v)", all, err)
+	}
 	if back, err := c.Recover(ctx, lost.ID); err != nil || back.ID != lost.ID || back.Restored != cube.RestoredMemory {
 		t.Errorf("%+v (%v)", back, err)
 	}

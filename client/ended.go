@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"time"
 
 	cube "cubesandbox"
@@ -23,10 +24,18 @@ type Ended struct {
 	Recovery    cube.ImageID `json:"recoverySnapshotID,omitempty"`
 }
 
-// Ended returns the sandboxes that have ended and are not forgotten, the last first.
-func (c *Client) Ended(ctx context.Context) ([]Ended, error) {
+// Ended returns the sandboxes that have ended and are not forgotten, the last first; the
+// server bounds how many, at 1000.
+func (c *Client) Ended(ctx context.Context) ([]Ended, error) { return c.ended(ctx, nil) }
+
+// Recoverable returns those of Ended that can be brought back.
+func (c *Client) Recoverable(ctx context.Context) ([]Ended, error) {
+	return c.ended(ctx, url.Values{"recoverable": {"true"}})
+}
+
+func (c *Client) ended(ctx context.Context, query url.Values) ([]Ended, error) {
 	all := []Ended{}
-	_, err := c.do(ctx, call{method: http.MethodGet, path: "/sandboxes/ended"}, &all)
+	_, err := c.do(ctx, call{method: http.MethodGet, path: "/sandboxes/ended", query: query}, &all)
 	return all, err
 }
 

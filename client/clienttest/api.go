@@ -40,7 +40,10 @@ func (s *Server) api(mux *http.ServeMux) {
 			if !ok {
 				return
 			}
-			if b := s.find(cube.SandboxID(r.PathValue("id"))); b == nil {
+			id := cube.SandboxID(r.PathValue("id"))
+			if b := s.find(id); b == nil && r.Method == http.MethodDelete && s.giveUp(id) {
+				w.WriteHeader(http.StatusNoContent)
+			} else if b == nil {
 				fail(w, http.StatusNotFound, "sandbox "+r.PathValue("id")+" not found")
 			} else {
 				f(w, c, b)

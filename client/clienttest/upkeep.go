@@ -8,8 +8,9 @@ import (
 	"cubesandbox/client"
 )
 
-func (s *Server) listEnded(w http.ResponseWriter, _ *http.Request, _ Call) {
-	answer(w, http.StatusOK, append([]client.Ended{}, s.ended...))
+func (s *Server) listEnded(w http.ResponseWriter, r *http.Request, _ Call) {
+	only := r.URL.Query().Get("recoverable") == "true"
+	answer(w, http.StatusOK, slices.DeleteFunc(append([]client.Ended{}, s.ended...), func(e client.Ended) bool { return only && !e.Recoverable }))
 }
 
 func (s *Server) recoverEnded(w http.ResponseWriter, r *http.Request, _ Call) {
@@ -27,6 +28,15 @@ func (s *Server) recoverEnded(w http.ResponseWriter, r *http.Request, _ Call) {
 		b.Restored = cube.RestoredMemory
 		answer(w, http.StatusCreated, b)
 	}
+}
+
+// giveUp makes one that could be recovered one that cannot.
+func (s *Server) giveUp(id cube.SandboxID) bool {
+	i := slices.IndexFunc(s.ended, func(e client.Ended) bool { return e.ID == id && e.Recoverable })
+	if i >= 0 {
+		s.ended[i].Recoverable, s.ended[i].Recovery = false, ""
+	}
+	return i >= 0
 }
 
 // verify finds every image sound but one that is named "flipped".

@@ -68,10 +68,10 @@ func (a *app) completeSandboxes(c *cobra.Command, _ []string, typed string) ([]s
 // completeEnded completes any number of ids of sandboxes that can be brought back.
 func (a *app) completeEnded(c *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	return a.complete(c, func(ctx context.Context, api *client.Client) ([]string, error) {
-		all, err := api.Ended(ctx)
+		all, err := api.Recoverable(ctx)
 		var out []string
 		for _, e := range all {
-			if e.Recoverable && strings.HasPrefix(string(e.ID), typed) {
+			if strings.HasPrefix(string(e.ID), typed) {
 				out = append(out, candidate(string(e.ID), fmt.Sprintf("ended: %s, back to %s", e.Reason, e.Recovery)))
 			}
 		}

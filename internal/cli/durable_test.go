@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,66 @@ func TestWhatHasEndedIsListedAndRecoveredByTheBeginningOfItsId(t *testing.T) {
 	}
 	if out := u.ok("sandbox", "info", "abcd"); !strings.Contains(out, "restored from") || !strings.Contains(out, "memory") {
 		t.Errorf("info: %s", out)
+	}
+}
+
+func TestTheBeginningOfAnIdMeansWhatCanBeRecovered(t *testing.T) {
+	u := newUser(t)
+	of := func(first string) cube.SandboxID {
+		return cube.SandboxID(first + strings.Repeat("0", 32-len(first)))
+	}
+	for _, first := range []string{"abcd1", "dead1", "cafe1", "cafe2"} {
+		u.s.AddEnded(client.Ended{ID: of(first), Reason: cube.DeathCrash, Recoverable: true, Recovery: "snap-1"})
+	}
+	for _, first := range []string{"abcd2", "beef1"} {
+		u.s.AddEnded(client.Ended{ID: of(first), Reason: cube.DeathKilled})
+	}
+	u.s.Add(of("dead2"))
+	if status, _, err := u.run("sandbox", "recover", "cafe"); status != 2 || !strings.Contains(err, string(of("cafe1"))+"\n  "+string(of("cafe2"))) {
+		t.Errorf("of two: status %d, %s", status, err)
+	}
+	if status, _, err := u.run("sandbox", "recover", "beef"); status != 4 || !strings.Contains(err, "no way back") {
+		t.Errorf("of one that cannot be: status %d, %s; want what the server says", status, err)
+	}
+	if out := u.ok("sandbox", "recover", "abcd"); out != string(of("abcd1")) {
+		t.Errorf("recovered %s", out)
+	}
+	// What runs is killed before what could be recovered.
+	for _, want := range []cube.SandboxID{of("dead2"), of("dead1")} {
+		if out := u.ok("sandbox", "kill", "dead"); out != string(want) {
+			t.Errorf("killed %s, want %s", out, want)
+		}
+	}
+	if status, _, err := u.run("sandbox", "recover", "dead1"); status != 4 {
+		t.Errorf("of one that was given up: status %d, %s", status, err)
+	}
+	for _, c := range u.s.Calls("GET /sandboxes/ended")[:1] {
+		if c.Query != "recoverable=true" {
+			t.Errorf("asked for %q", c.Query)
+		}
+	}
+	if status, _, err := u.run("sandbox", "kill", "beef"); status != 4 {
+		t.Errorf("of one that was killed: status %d, %s", status, err)
+	}
+}
+
+// TestWhatAGuestSaysDoesNotReachTheTerminalAsACommand: in tables and in errors.
+func TestWhatAGuestSaysDoesNotReachTheTerminalAsACommand(t *testing.T) {
+	const evil = "a\x1b]0;b\x07c\u009b2J\nd\te\x7f"
+	u := newUser(t)
+	u.s.AddEnded(client.Ended{ID: cube.NewSandboxID(), Reason: cube.DeathCrash, Detail: evil})
+	table := u.ok("sandbox", "ended")
+	if !strings.HasSuffix(table, "a]0;bc2J de") || strings.Count(table, "\n") != 1 {
+		t.Errorf("the table: %q", table)
+	}
+	var all []client.Ended
+	if out := u.ok("sandbox", "ended", "--json"); json.Unmarshal([]byte(out), &all) != nil || all[0].Detail != evil || strings.Contains(out, "\x1b") {
+		t.Errorf("as JSON: %q", out)
+	}
+	var out strings.Builder
+	report(&out, errors.New("one\n"+evil), false, false)
+	if out.String() != "cube: one\na]0;bc2J\nde\n" {
+		t.Errorf("an error: %q", out.String())
 	}
 }
 
@@ -103,6 +164,11 @@ func TestSnapshotsAreVerifiedAndTheirLevelShown(t *testing.T) {
 	var sound []client.Verified
 	if out := u.ok("snapshot", "verify", "good", "--json"); json.Unmarshal([]byte(out), &sound) != nil || len(sound) != 1 || sound[0].ID != good {
 		t.Errorf("as JSON: %s", out)
+	}
+	for _, args := range [][]string{{"nope", "flipped"}, {"flipped", "nope"}} {
+		if status, _, err := u.run(append([]string{"snapshot", "verify"}, args...)...); status != 8 || !strings.Contains(err, "nope") {
+			t.Errorf("%v: status %d, %s; want that of the corrupt one", args, status, err)
+		}
 	}
 	if status, _, err := u.run("template", "verify", "nope"); status != 4 || !strings.Contains(err, "template nope") {
 		t.Errorf("of no template: status %d, %s", status, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -21,12 +20,13 @@ func (a *app) endedCommand() *cobra.Command {
 		Example: "  cube sandbox ended\n  cube sandbox recover $(cube sandbox ended --recoverable -q)",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.withAPI(c.Context(), func(ctx context.Context, api *client.Client) error {
-				all, err := api.Ended(ctx)
+				list := api.Ended
+				if recoverable {
+					list = api.Recoverable
+				}
+				all, err := list(ctx)
 				if err != nil {
 					return fmt.Errorf("list sandboxes that have ended: %w", err)
-				}
-				if recoverable {
-					all = slices.DeleteFunc(all, func(e client.Ended) bool { return !e.Recoverable })
 				}
 				return a.print(all, func(w io.Writer) error { return endedTable(w, all, quiet) })
 			})
@@ -55,7 +55,7 @@ func endedTable(w io.Writer, all []client.Ended, quiet bool) error {
 		if e.Recoverable {
 			back = string(e.Recovery)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, from, moment(&e.EndedAt), e.Reason, back, e.Detail)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, cell(from), moment(&e.EndedAt), e.Reason, back, cell(e.Detail))
 	}
 	return t.Flush()
 }

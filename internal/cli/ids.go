@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,42 +16,63 @@ const shortest = 4
 
 // sandboxID finds the sandbox that an id, or the beginning of one, means.
 func sandboxID(ctx context.Context, c *client.Client, arg string) (cube.SandboxID, error) {
-	if id, err := cube.ParseSandboxID(arg); err == nil {
-		return id, nil
-	}
-	if !isPrefix(arg) {
-		return "", fmt.Errorf("sandbox %q: %w: want an id, or its first %d digits or more", arg, cube.ErrInvalid, shortest)
-	}
-	all, err := c.List(ctx, client.Query{})
-	if err != nil {
-		return "", fmt.Errorf("find sandbox %s: %w", arg, err)
-	}
-	ids := make([]string, len(all))
-	for i, s := range all {
-		ids[i] = string(s.ID)
-	}
-	id, err := only("sandbox", arg, arg, ids)
-	return cube.SandboxID(id), err
+	return among(arg, "sandbox", func() ([]cube.SandboxID, error) {
+		all, err := c.List(ctx, client.Query{})
+		ids := make([]cube.SandboxID, len(all))
+		for i, s := range all {
+			ids[i] = s.ID
+		}
+		return ids, err
+	})
 }
 
-// endedID is sandboxID for one that has ended.
+// endedID is sandboxID for one that is to be recovered. One that cannot be is found
+// where no other fits: the server says why.
 func endedID(ctx context.Context, c *client.Client, arg string) (cube.SandboxID, error) {
+	id, err := endedAmong(ctx, arg, c.Recoverable)
+	if errors.Is(err, cube.ErrNotFound) {
+		return endedAmong(ctx, arg, c.Ended)
+	}
+	return id, err
+}
+
+// killableID is sandboxID for one that is to be killed. One that has died, and could be
+// recovered, is found where no other fits.
+func killableID(ctx context.Context, c *client.Client, arg string) (cube.SandboxID, error) {
+	id, err := sandboxID(ctx, c, arg)
+	if !errors.Is(err, cube.ErrNotFound) {
+		return id, err
+	}
+	if dead, derr := endedAmong(ctx, arg, c.Recoverable); !errors.Is(derr, cube.ErrNotFound) {
+		return dead, derr
+	}
+	return id, err
+}
+
+func endedAmong(ctx context.Context, arg string, list func(context.Context) ([]client.Ended, error)) (cube.SandboxID, error) {
+	return among(arg, "sandbox that has ended", func() ([]cube.SandboxID, error) {
+		all, err := list(ctx)
+		ids := make([]cube.SandboxID, len(all))
+		for i, e := range all {
+			ids[i] = e.ID
+		}
+		return ids, err
+	})
+}
+
+// among finds the sandbox that an id, or the beginning of one of a list, means.
+func among(arg, what string, list func() ([]cube.SandboxID, error)) (cube.SandboxID, error) {
 	if id, err := cube.ParseSandboxID(arg); err == nil {
 		return id, nil
 	}
 	if !isPrefix(arg) {
 		return "", fmt.Errorf("sandbox %q: %w: want an id, or its first %d digits or more", arg, cube.ErrInvalid, shortest)
 	}
-	all, err := c.Ended(ctx)
+	all, err := list()
 	if err != nil {
 		return "", fmt.Errorf("find sandbox %s: %w", arg, err)
 	}
-	ids := make([]string, len(all))
-	for i, e := range all {
-		ids[i] = string(e.ID)
-	}
-	id, err := only("sandbox that has ended", arg, arg, ids)
-	return cube.SandboxID(id), err
+	return only(what, arg, arg, all)
 }
 
 // image is a snapshot or template that can be meant.
@@ -81,10 +103,10 @@ func isPrefix(s string) bool {
 }
 
 // only returns the one id that begins with a prefix.
-func only(what, arg, prefix string, ids []string) (string, error) {
-	var fit []string
+func only[T ~string](what, arg, prefix string, ids []T) (T, error) {
+	var fit []T
 	for _, id := range ids {
-		if strings.HasPrefix(id, prefix) {
+		if strings.HasPrefix(string(id), prefix) {
 			fit = append(fit, id)
 		}
 	}
@@ -94,7 +116,11 @@ func only(what, arg, prefix string, ids []string) (string, error) {
 	case 1:
 		return fit[0], nil
 	}
-	return "", fmt.Errorf("%w: %s %s could be each of:\n  %s", errUsage, what, arg, strings.Join(fit, "\n  "))
+	var listed strings.Builder
+	for _, id := range fit {
+		listed.WriteString("\n  " + string(id))
+	}
+	return "", fmt.Errorf("%w: %s %s could be each of:%s", errUsage, what, arg, listed.String())
 }
 
 // snapshotID finds the snapshot that an id, the beginning of one, or a name means.

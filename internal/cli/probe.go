@@ -142,19 +142,19 @@ func probeTable(w io.Writer, r probe.Report) error {
 		sort.Strings(failed)
 		s := round.States["before_snapshot"]
 		fmt.Fprintf(w, "round %2d  %2d checks held  pid %-4d counter %-4d identity %s  snapshot %3.0f ms  rollback %3.0f ms\n",
-			round.Round, held, s.PID, s.Counter, s.Identity, 1000*round.Seconds["snapshot"], 1000*round.Seconds["rollback"])
+			round.Round, held, s.PID, s.Counter, cell(s.Identity), 1000*round.Seconds["snapshot"], 1000*round.Seconds["rollback"])
 		for _, name := range failed {
-			fmt.Fprintf(w, "          FAILED %s\n", name)
+			fmt.Fprintf(w, "          FAILED %s\n", cell(name))
 		}
 		if round.Error != "" {
-			fmt.Fprintf(w, "          ERROR %s\n", round.Error)
+			fmt.Fprintf(w, "          ERROR %s\n", cell(round.Error))
 		}
 	}
 	for _, id := range r.Remaining {
 		fmt.Fprintf(w, "          LEFT %s\n", id)
 	}
 	if r.Error != "" {
-		fmt.Fprintf(w, "          ERROR %s\n", r.Error)
+		fmt.Fprintf(w, "          ERROR %s\n", cell(r.Error))
 	}
 	_, err := fmt.Fprintf(w, "%s: %d rounds, %d sandboxes and %d snapshots left\n", r.Result, len(r.Rounds), r.SandboxesRemaining, r.SnapshotsRemaining)
 	return err

@@ -147,9 +147,9 @@ func sandboxTable(w io.Writer, all []client.Sandbox, quiet bool, now time.Time) 
 
 func madeFrom(s client.Sandbox) string {
 	if s.Alias != "" {
-		return s.Alias
+		return cell(s.Alias)
 	}
-	return s.Template
+	return cell(s.Template)
 }
 
 // moment is a time as people here write it.
@@ -175,7 +175,7 @@ func labels(m map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, name+"="+m[name])
 	}
-	return strings.Join(out, " ")
+	return cell(strings.Join(out, " "))
 }
 
 func (a *app) infoCommand() *cobra.Command {

@@ -44,6 +44,7 @@ var statuses = []statusRow{
 	{errCheck, 3, "a check did not pass (probe, doctor)", "what failed is in the report; --json has all values"},
 	{client.ErrUnauthorized, 9, "the server does not accept the key", "run it as the server's user, or set CUBE_API_KEY; `cube env` prints the key"},
 	{client.ErrUnreachable, 7, "no server answers", "start it with: cube serve -d (--api-url and $CUBE_API_URL say where it is)"},
+	{cube.ErrCorrupt, 8, "an image is not what was saved", "delete it and use another; `cube template build NAME --fresh` makes a template anew, `cube sandbox resume --files ID` boots a paused sandbox from its files"},
 	{cube.ErrNotFound, 4, "there is no such thing", "`cube sandbox ls`, `cube snapshot ls` and `cube template ls` list what there is"},
 	{errPaused, 5, "the sandbox is paused", "bring it back first: cube sandbox resume ID"},
 	{cube.ErrConflict, 5, "it is in use, or in another state", "`cube sandbox ls` shows states; wait for what is under way to end, then try again"},
@@ -56,7 +57,6 @@ var statuses = []statusRow{
 	{fs.ErrPermission, 7, "a file is not to be read by you", "run it as the server's user: sudo cube …"},
 	{client.ErrStopped, 7, "the server was stopped while a program ran", "start it again with: cube serve -d; an SDK connects to the process by its number (E2B's: commands.connect)"},
 	{cube.ErrUnavailable, 7, "a process of ours cannot be reached, or did not answer in time", "try again in a moment; if it stays so, serve.log, keeper.log and network.log in the run directory say why"},
-	{cube.ErrCorrupt, 8, "an image is not what was saved", "delete it and use another; `cube template build NAME --fresh` makes a template anew, `cube sandbox resume --files ID` boots a paused sandbox from its files"},
 	{cube.ErrIncompatible, 8, "an image that this machine or engine cannot restore", "`cube template build NAME` makes a template for it, `cube sandbox resume --files ID` boots a paused sandbox from its files"},
 	{client.ErrTimeout, statusTimeout, "sandbox exec: --timeout was over", ""},
 	{nil, statusOurs, "sandbox exec and shell: cube itself failed; other statuses of theirs are the program's", ""},
@@ -122,7 +122,7 @@ func report(w io.Writer, err error, asJSON, inside bool) int {
 		writeJSON(w, failure{err.Error(), status, advice})
 		return status
 	}
-	fmt.Fprintf(w, "cube: %v\n", err)
+	fmt.Fprintf(w, "cube: %s\n", plain(err.Error()))
 	if advice != "" {
 		fmt.Fprintf(w, "      %s\n", advice)
 	}

@@ -47,9 +47,10 @@ func (a *app) eachOf(ctx context.Context, find func(context.Context, *client.Cli
 func (a *app) killCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "kill ID...", Aliases: []string{"rm"}, Short: "End sandboxes, paused ones too; their snapshots stay",
+		Long: "One that has died and could be recovered is given up: then it cannot be.",
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeSandboxes, Example: "  cube sandbox kill $(cube sandbox ls -q)",
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.each(c.Context(), "kill", args, func(ctx context.Context, api *client.Client, id cube.SandboxID) error { return api.Kill(ctx, id) })
+			return a.eachOf(c.Context(), killableID, "kill", args, func(ctx context.Context, api *client.Client, id cube.SandboxID) error { return api.Kill(ctx, id) })
 		},
 	}
 }
