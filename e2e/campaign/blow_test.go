@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -187,8 +188,11 @@ func aftermath(ctx context.Context, v verb, u *subject, dead []cube.SandboxID) (
 	}
 	if u.box.ID == "" || !u.isGone(ctx, u.box.ID) || !slices.Contains(dead, u.box.ID) {
 		happened, err = v.after(ctx, u)
-		if lost && errors.Is(err, cube.ErrNotFound) {
+		switch {
+		case lost && errors.Is(err, cube.ErrNotFound):
 			err = nil // what was made is named, and has died
+		case len(dead) > 0 && err != nil && strings.Contains(err.Error(), "process 1 inside ended"):
+			err = u.backFromFiles(ctx) // its agent was killed while it was frozen: that was saved, too
 		}
 		return happened, err
 	}
@@ -209,6 +213,14 @@ func aftermath(ctx context.Context, v verb, u *subject, dead []cube.SandboxID) (
 		return false, err
 	}
 	return false, u.is(ctx, u.box.ID, older)
+}
+
+// backFromFiles resumes it without its memory.
+func (u *subject) backFromFiles(ctx context.Context) error {
+	if err := call(ctx, request{"POST", "/sandboxes/" + string(u.box.ID) + "/resume", "", map[string]bool{"memory": false}}, nil); err != nil {
+		return err
+	}
+	return u.files(ctx, older)
 }
 
 // isGone waits until it is seen what has become of a sandbox, and reports whether it is

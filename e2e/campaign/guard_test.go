@@ -80,8 +80,6 @@ func anonymous(kind, line string) (string, bool) {
 	switch {
 	case kind == "descriptor" && (strings.HasPrefix(line, "of this test:") || strings.HasPrefix(line, "of cube:")):
 		return "", false
-	case kind == "descriptor" && line == "of cube-sentry: /dev/null": // its first standard input, until a collection
-		return "", false
 	case kind == "process" && line == "[exe]": // a sentry has some, which end with it
 		return "", false
 	case kind == "process" && strings.HasPrefix(line, "runsc-sandbox "):

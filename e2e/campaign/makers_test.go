@@ -15,9 +15,9 @@ import (
 // makers are the verbs that make something, and take an idempotency key.
 func makers() []verb {
 	return []verb{
-		{"create", false, func(context.Context, *subject) error { return nil }, doCreate, nil, afterCreate},
-		{"clone", true, running(nil), doClone, nil, afterClone},
-		{"snapshot", true, running(nil), doSnapshot, durable, afterSnapshot},
+		{"create", func(context.Context, *subject) error { return nil }, doCreate, nil, afterCreate},
+		{"clone", running(nil), doClone, nil, afterClone},
+		{"snapshot", running(nil), doSnapshot, durable, afterSnapshot},
 	}
 }
 

@@ -12,12 +12,12 @@ import (
 // sleepers are the verbs that put a sandbox away and bring it back.
 func sleepers() []verb {
 	return []verb{
-		{"pause", true, running(nil), doPause, nil, afterPause},
-		{"pause to files only", true, running(nil), doPauseFiles, nil, afterPauseFiles},
-		{"pause at a timeout", true, runningSleeper, doTimeout, nil, afterTimeout},
-		{"resume", false, paused, doResume, nil, afterResume},
-		{"resume of files", false, pausedFiles, doResume, nil, afterResumeFiles},
-		{"resume by traffic", false, pausedSleeper, doWake, nil, afterResume},
+		{"pause", running(nil), doPause, nil, afterPause},
+		{"pause to files only", running(nil), doPauseFiles, nil, afterPauseFiles},
+		{"pause at a timeout", runningSleeper, doTimeout, nil, afterTimeout},
+		{"resume", paused, doResume, nil, afterResume},
+		{"resume of files", pausedFiles, doResume, nil, afterResumeFiles},
+		{"resume by traffic", pausedSleeper, doWake, nil, afterResume},
 	}
 }
 

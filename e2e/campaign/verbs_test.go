@@ -17,8 +17,6 @@ import (
 // verb is what is struck.
 type verb struct {
 	name string
-	// saves: it writes an image that is used afterwards.
-	saves bool
 	// prepare makes what it needs.
 	prepare func(context.Context, *subject) error
 	// do asks for it, once.
@@ -39,11 +37,11 @@ func verbs() []verb {
 
 func allVerbs() []verb {
 	return slices.Concat(makers(), sleepers(), []verb{
-		{"rollback", false, running(saved), doRollback, nil, afterRollback},
-		{"kill", false, running(nil), doKill, nil, afterKill},
-		{"kill of a paused one", false, paused, doKill, nil, afterKill},
-		{"delete of a snapshot", false, running(saved), doDelete, nil, afterDelete},
-		{"recover", false, running(died), doRecover, nil, afterRecover},
+		{"rollback", running(saved), doRollback, nil, afterRollback},
+		{"kill", running(nil), doKill, nil, afterKill},
+		{"kill of a paused one", paused, doKill, nil, afterKill},
+		{"delete of a snapshot", running(saved), doDelete, nil, afterDelete},
+		{"recover", running(died), doRecover, nil, afterRecover},
 	})
 }
 
