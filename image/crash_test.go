@@ -79,7 +79,8 @@ func TestKilledAtAnyPlaceAnImageIsAbsentOrWhole(t *testing.T) {
 
 func TestEveryPlaceIsOneAtWhichSomebodyIsKilled(t *testing.T) {
 	want := map[string]bool{}
-	for _, p := range []string{"publish/verified", "publish/synced", "publish/renamed", "sync/synced", "hide/hidden", "delete/renamed"} {
+	for _, p := range []string{"publish/verified", "publish/synced", "publish/renamed", "sync/synced", "hide/hidden", "delete/renamed",
+		"add-disk/placed", "add-disk/named", "drop-memory/unnamed"} {
 		want["image/"+p] = true
 	}
 	for _, p := range failpoint.Names() {

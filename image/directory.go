@@ -101,11 +101,14 @@ func (d *directory) before(t time.Time) bool {
 	return err == nil && fi.ModTime().Before(t)
 }
 
-// missing is the error for a file that is not there: the image was deleted while we
-// looked, or it is damaged.
+// missing is the error for a file that is not there: the image was deleted or lost its
+// memory while we looked, or it is damaged.
 func (d *directory) missing(name string) error {
 	if !d.inPlace() || d.vacant() {
 		return notFound(d.id)
+	}
+	if d.dropped(name) {
+		return fmt.Errorf("image %s: its memory has just been dropped: %w", d.id, cube.ErrIncompatible)
 	}
 	return &cube.CorruptError{Image: d.id, File: name, Detail: "it is missing"}
 }

@@ -48,6 +48,15 @@ var children = map[string]func(args []string) error{
 	"delete": func(args []string) error {
 		return withStore(args, func(s *Store) error { return s.Delete(cube.ImageID(args[1])) })
 	},
+	"add-disk": func(args []string) error {
+		return withStore(args, func(s *Store) error { return addDisk(s, cube.ImageID(args[1])) })
+	},
+	"drop-memory": func(args []string) error {
+		return withStore(args, func(s *Store) error {
+			_, err := s.DropMemory(cube.ImageID(args[1]))
+			return err
+		})
+	},
 	"use": func(args []string) error {
 		return withStore(args, func(s *Store) error {
 			f, err := s.OpenRootfs(args[1])

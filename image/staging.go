@@ -37,8 +37,8 @@ func (s *Store) stage(prefix string) (dir string, lock *os.File, err error) {
 	}
 }
 
-// sweep removes what processes that are gone left in staging, and images that they
-// were removing in place.
+// sweep removes what processes that are gone left in staging and beside the files of
+// images, and images that they were removing in place.
 func (s *Store) sweep() error {
 	entries, err := os.ReadDir(s.stagingDir())
 	if err != nil {
@@ -53,6 +53,9 @@ func (s *Store) sweep() error {
 	ids, _ := s.ids() // names that are not ours are not swept
 	for _, id := range ids {
 		if _, err := s.drop(id, (*directory).removed, false); err != nil {
+			return err
+		}
+		if err := s.tidy(id); err != nil {
 			return err
 		}
 	}
