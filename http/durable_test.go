@@ -209,6 +209,44 @@ func TestADeadSandboxIsListedAndRecoveredUnderItsId(t *testing.T) {
 	w.want(404, asCube, "POST", path+"/recover", "").says("killed")
 }
 
+func TestADeadSandboxIsGivenUpByADelete(t *testing.T) {
+	for _, as := range []headers{asE2B, asCube} {
+		w := newWorld(t)
+		path := w.create(as)
+		w.want(201, as, "POST", path+"/snapshots", "")
+		if err := w.m.Die(cube.SandboxID(strings.TrimPrefix(path, "/sandboxes/")), cube.DeathCrash, "killed by a test"); err != nil {
+			t.Fatal(err)
+		}
+		w.await(404, path)
+		if l := w.want(200, as, "GET", "/sandboxes/ended?recoverable=true", "").objects(); len(l) != 1 {
+			t.Fatalf("before: %v", l)
+		}
+		w.want(204, as, "DELETE", path, "")
+		if l := w.want(200, as, "GET", "/sandboxes/ended?recoverable=true", "").objects(); len(l) != 0 {
+			t.Errorf("then: %v", l)
+		}
+		w.want(404, as, "POST", path+"/recover", "")
+		w.want(404, as, "DELETE", path, "")
+	}
+}
+
+func TestAPauseWithoutFilesOfItsOwnIsNotBootedFromThem(t *testing.T) {
+	for _, as := range []headers{asE2B, asCube} {
+		w := newWorld(t)
+		path := w.create(as)
+		w.want(204, as, "POST", path+"/pause", "")
+		for _, im := range w.m.Images() {
+			if im.Kind == cube.KindPause {
+				if err := w.m.DropFiles(im.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		w.want(409, as, "POST", path+"/resume", `{"memory":false}`).says("files apart from its memory")
+		w.want(201, as, "POST", path+"/resume", "")
+	}
+}
+
 func TestAnImageIsVerifiedByIdOrName(t *testing.T) {
 	s := willing()
 	s.image = cube.Image{ID: "snap-1", Bytes: 5 << 20, Durable: true}
