@@ -16,9 +16,7 @@ func (e *Engine) revive(ctx context.Context, id cube.SandboxID) {
 		return
 	}
 	// A verb may be at work, and just about to find out that it cannot go on.
-	select {
-	case s.verb <- struct{}{}:
-	case <-ctx.Done():
+	if !s.lockAlone(ctx) {
 		return
 	}
 	defer s.unlock()

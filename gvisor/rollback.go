@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	cube "cubesandbox"
 	"cubesandbox/gvisor/keeperapi"
@@ -72,26 +71,6 @@ func (e *Engine) replace(ctx context.Context, s *sandbox, old life, src source, 
 	e.bury(old)
 	e.passed(fpRollbackBuried)
 	return nil
-}
-
-// giveWay ends the new life and then lets the old one run on. Where the new one
-// cannot be ended now, the old one waits: two must never run.
-func (e *Engine) giveWay(s *sandbox, l, old life) {
-	if e.endLife(l, cube.DeathKilled) == nil {
-		e.unfreeze(s, old)
-		return
-	}
-	s.setState(cube.StateFrozen)
-	e.background(func() {
-		for e.endLife(l, cube.DeathKilled) != nil {
-			select {
-			case <-time.After(time.Second):
-			case <-e.ctx.Done():
-				return // the next engine ends it before it lets the old one run
-			}
-		}
-		e.unfreeze(s, old)
-	})
 }
 
 func (e *Engine) restoreAs(ctx context.Context, l life, src source, labels keeperapi.Labels) (keeperapi.Life, error) {

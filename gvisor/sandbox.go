@@ -25,6 +25,7 @@ type sandbox struct {
 	agent    string
 	engine   string // the version of its sentry, which its images need
 	identity cube.Identity
+	way      chan struct{}      // closed when other lives of it have ended, for which it stays frozen; nil: there is none
 	kept     bool               // its state is in an image that is being published: its death costs nothing
 	untold   *keeperapi.Life    // that it died meanwhile, or nil
 	gone     bool               // killed; whoever still holds the pointer must let go
@@ -105,6 +106,10 @@ func (e *Engine) lock(id cube.SandboxID) (*sandbox, error) {
 	if s.info.State == cube.StateDead {
 		<-s.verb
 		return nil, deadError(s.info)
+	}
+	if s.way != nil {
+		<-s.verb
+		return nil, notAlone(id)
 	}
 	return s, nil
 }

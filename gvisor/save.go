@@ -115,39 +115,6 @@ func (e *Engine) pauseLife(ctx context.Context, s *sandbox, l life, im cube.Imag
 	return e.publish(ctx, s, w, e.describe(s, cube.KindPause), fpPausePublished)
 }
 
-// bury ends a life that must not be, in the background and again until it is so.
-func (e *Engine) bury(l life) {
-	if e.endLife(l, cube.DeathKilled) == nil {
-		return
-	}
-	e.background(func() {
-		for {
-			select {
-			case <-time.After(time.Second):
-			case <-e.ctx.Done():
-				return // the next engine finds it
-			}
-			if e.endLife(l, cube.DeathKilled) == nil {
-				return
-			}
-		}
-	})
-}
-
-// unfreeze lets a life run on after a verb has failed, with its egress, whatever
-// became of the verb's context. Where the keeper cannot be reached now, the
-// sandbox stays frozen until it can (see resync).
-func (e *Engine) unfreeze(s *sandbox, l life) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := e.resumeLife(ctx, l); err != nil {
-		s.setState(cube.StateFrozen)
-		e.log.Error("a sandbox does not run on", "sandbox", s.id, "life", l.id, "error", err)
-		return
-	}
-	s.setState(cube.StateRunning)
-}
-
 // writeImage saves the current life to a new image and publishes it.
 func (e *Engine) writeImage(ctx context.Context, s *sandbox, id cube.ImageID, kind cube.ImageKind) (cube.Image, error) {
 	w, err := e.saveTo(ctx, s, id)

@@ -30,14 +30,19 @@ func (e *Engine) takeUp(ctx context.Context) error {
 	}
 	current, end := e.sort(ctx, all)
 	// Those first: none may run beside the life that is to go on.
-	failed := map[cube.SandboxID]bool{}
+	left := map[cube.SandboxID][]life{}
 	for _, l := range end {
-		if e.endLife(l.life, cube.DeathKilled) != nil {
-			failed[l.Labels.Sandbox] = true
+		id := l.Labels.Sandbox
+		switch _, goesOn := current[id]; {
+		case e.endLife(l.life, cube.DeathKilled) == nil:
+		case goesOn:
+			left[id] = append(left[id], l.life)
+		default:
+			e.background(func() { e.endSurely(l.life) })
 		}
 	}
 	for id, l := range current {
-		e.goOn(ctx, l, failed[id])
+		e.goOn(l, left[id])
 	}
 	return nil
 }
@@ -65,16 +70,25 @@ func (e *Engine) sort(ctx context.Context, all []found) (current map[cube.Sandbo
 	return current, end
 }
 
-// goOn enters a life as that of its sandbox. Where another one of it could not be
-// ended it stays frozen if it is.
-func (e *Engine) goOn(ctx context.Context, l found, stay bool) {
+// goOn enters a life as that of its sandbox. Where others of it could not be ended
+// now it stays frozen, if it is, until they have.
+func (e *Engine) goOn(l found, others []life) {
 	s := newSandbox(l.k, l.Life)
 	s.cost = cost(l.Limits.MemoryMiB << 20 / 4) // until it is measured: a quarter of what it may have
 	e.enter(s)
-	if l.State == keeperapi.StatePaused && !stay && !l.Detached {
-		if err := e.resumeLife(ctx, l.life); err != nil {
-			e.log.Error("a sandbox that was frozen does not run on", "sandbox", s.id, "error", err)
-			s.setState(cube.StateFrozen)
+	frozen := l.State == keeperapi.StatePaused && !l.Detached
+	switch {
+	case len(others) > 0 && frozen:
+		s.setState(cube.StateFrozen)
+		e.endFirst(s, others, func() { e.thawFrom(s, l.life, 0) })
+	case len(others) > 0 && l.Detached:
+		e.endFirst(s, others, func() {}) // then it is revived
+	case frozen:
+		e.unfreeze(s, l.life)
+	}
+	if !frozen && !l.Detached {
+		for _, o := range others { // it runs: the others do not
+			e.background(func() { e.endSurely(o) })
 		}
 	}
 	if l.State != keeperapi.StateDead && !l.Detached {

@@ -87,7 +87,9 @@ func (e *Engine) resync(ctx context.Context, k *keeper) error {
 			e.died(l)
 		}
 		if l.State == keeperapi.StatePaused && l.Labels.Role == keeperapi.RoleCurrent && !l.Detached {
-			e.background(func() { e.thawIdle(life{l.Life, k}, l.Labels.Sandbox) })
+			if s, err := e.find(l.Labels.Sandbox); err == nil {
+				e.background(func() { e.thawFrom(s, life{l.Life, k}, 0) })
+			}
 		}
 		if l.Detached {
 			e.background(func() { e.revive(ctx, l.Labels.Sandbox) })
@@ -110,19 +112,6 @@ func (e *Engine) livesOf(k *keeper) map[string]*sandbox {
 		}
 	}
 	return out
-}
-
-// thawIdle lets a sandbox run that is frozen although no verb is at work: its verb
-// could not reach the keeper when it wanted to take that back.
-func (e *Engine) thawIdle(l life, id cube.SandboxID) {
-	s, err := e.lock(id)
-	if err != nil {
-		return
-	}
-	defer s.unlock()
-	if now, _, _ := s.current(); now == l {
-		e.unfreeze(s, l)
-	}
 }
 
 // lose marks a sandbox whose life no keeper knows of any more as dead, unless a
