@@ -64,7 +64,7 @@ func (u *unpacker) all() error {
 			return fmt.Errorf("read the tar behind entry %d: %w", u.done.Entries, err)
 		}
 		if u.done.Entries++; u.done.Entries > maxEntries {
-			return fmt.Errorf("the tar has more than %d entries", maxEntries)
+			return errTooMany
 		}
 		if err := u.entry(h); err != nil {
 			return fmt.Errorf("unpack %s: %w", shown(h.Name), err)
@@ -87,7 +87,7 @@ func (u *unpacker) entry(h *tar.Header) error {
 	}
 	if len(path) == 0 {
 		if h.Typeflag != tar.TypeDir {
-			return errors.New("the root is a directory")
+			return errRoot
 		}
 		u.open[0].head = h
 		return u.leave(1)
@@ -111,7 +111,17 @@ func (u *unpacker) entry(h *tar.Header) error {
 	case tar.TypeSymlink, tar.TypeFifo, tar.TypeBlock, tar.TypeChar:
 		return u.node(at, name, h)
 	}
-	return fmt.Errorf("entries of type %q are not known", h.Typeflag)
+	return unknown(h.Typeflag)
+}
+
+// Why a tar is refused.
+var (
+	errTooMany = fmt.Errorf("the tar has more than %d entries", maxEntries)
+	errRoot    = errors.New("the root is a directory")
+)
+
+func unknown(typeflag byte) error {
+	return fmt.Errorf("entries of type %q are not known", typeflag)
 }
 
 // split takes a path of the tar apart. All of them begin with "./".

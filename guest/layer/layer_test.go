@@ -84,6 +84,9 @@ func unpacked(t *testing.T, before []string, entries ...entry) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := Check(bytes.NewReader(pack(t, entries...))); err != nil {
+		t.Errorf("what can be unpacked is refused beforehand: %v", err)
+	}
 	if done.Entries != int64(len(entries)) {
 		t.Errorf("%d entries were unpacked, want %d", done.Entries, len(entries))
 	}
@@ -271,6 +274,9 @@ func TestNothingLeadsOutOfTheRoot(t *testing.T) {
 		}
 		if replaced := strings.HasPrefix(name, "file at") || name == "opaque link"; (err == nil) != replaced {
 			t.Errorf("%s: got %v", name, err)
+		}
+		if refused := Check(bytes.NewReader(pack(t, entries...))); (refused == nil) != (err == nil) {
+			t.Errorf("%s: beforehand %v, in place %v", name, refused, err)
 		}
 	}
 }
