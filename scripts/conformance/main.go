@@ -49,6 +49,13 @@ func run() error {
 			}
 		}
 	}
+	struck, err := conformance.Campaigns(".cache/results")
+	if err != nil {
+		return err
+	}
+	if struck != "" {
+		text += "\n" + struck
+	}
 	if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
 		return err
 	}
