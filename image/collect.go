@@ -92,7 +92,7 @@ func (c *collection) images(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (c *collection) image(id cube.ImageID, is func(*directory) bool, why string) error {
+func (c *collection) image(id cube.ImageID, is func(*directory) (bool, error), why string) error {
 	bytes, err := c.s.drop(id, is, c.dry)
 	if err == nil && bytes > 0 {
 		c.found = append(c.found, cube.Garbage{Kind: cube.GarbageImage, Name: string(id), Bytes: bytes, Why: why})
@@ -142,6 +142,7 @@ func (c *collection) fileSystem(digest, path string) error {
 			if err := os.Remove(note); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
+			c.s.rootfs.forget(digest)
 			return os.Remove(path)
 		})
 	})
@@ -150,7 +151,10 @@ func (c *collection) fileSystem(digest, path string) error {
 // young reports whether a file was changed less than an hour ago.
 func young(path string) bool {
 	fi, err := os.Lstat(path)
-	return err == nil && time.Since(fi.ModTime()) < collectAge
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist) // nobody can tell
+	}
+	return time.Since(fi.ModTime()) < collectAge
 }
 
 // allocated is what a file or directory takes on disk, in bytes.

@@ -27,7 +27,10 @@ func (s *Store) Hide(id cube.ImageID) error {
 		return err
 	}
 	defer d.Close()
-	hidden := d.has(hiddenName)
+	hidden, err := d.has(hiddenName)
+	if err != nil {
+		return err
+	}
 	if err := d.hide(); err != nil {
 		return fmt.Errorf("hide image %s: %w", id, noSpace(err))
 	}
@@ -47,12 +50,17 @@ func (s *Store) Hide(id cube.ImageID) error {
 
 func (d *directory) hide() error {
 	err := d.Rename(manifestName, hiddenName)
-	switch {
-	case !errors.Is(err, fs.ErrNotExist):
+	if !errors.Is(err, fs.ErrNotExist) {
 		return err
-	case d.has(hiddenName):
-		return nil
-	case d.removed():
+	}
+	if hidden, err := d.has(hiddenName); hidden || err != nil {
+		return err
+	}
+	removed, err := d.removed()
+	if err != nil {
+		return err
+	}
+	if removed {
 		return cube.ErrNotFound
 	}
 	// It has lost its manifest. Nobody can use it, but it can be deleted as any other.
@@ -63,7 +71,7 @@ func (d *directory) hide() error {
 // everybody at once; who has its files open keeps them. A power cut may bring it back,
 // whole; hidden images come back hidden.
 func (s *Store) Delete(id cube.ImageID) error {
-	return s.remove(id, func(*directory) bool { return true })
+	return s.remove(id, func(*directory) (bool, error) { return true, nil })
 }
 
 // DeleteHidden is Delete for an image that is hidden, else ErrConflict: since it was
@@ -73,26 +81,40 @@ func (s *Store) DeleteHidden(id cube.ImageID) error {
 }
 
 // remove deletes what may be deleted, else ErrConflict.
-func (s *Store) remove(id cube.ImageID, may func(*directory) bool) error {
+func (s *Store) remove(id cube.ImageID, may func(*directory) (bool, error)) error {
 	d, err := s.hold(id)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if !may(d) {
+	ok, err := may(d)
+	if err != nil {
+		return err
+	}
+	if !ok {
 		return fmt.Errorf("delete image %s: it is not hidden: %w", id, cube.ErrConflict)
 	}
-	if d.removed() {
+	removed, err := d.removed()
+	if err != nil {
+		return err
+	}
+	forget := s.forgetting(d)
+	if removed {
 		if err := d.removeInPlace(); err != nil {
 			return err
 		}
+		forget()
 		return notFound(id)
 	}
 	// The lock goes with it: no sweep comes between.
 	trash := filepath.Join(s.stagingDir(), trashPrefix+string(id)+"-"+strconv.FormatInt(time.Now().UnixNano(), 36))
 	err = os.Rename(d.path, trash)
 	if full(err) {
-		return d.removeInPlace()
+		err := d.removeInPlace()
+		if err == nil {
+			forget()
+		}
+		return err
 	}
 	if err != nil {
 		return fmt.Errorf("delete image %s: %w", id, err)
@@ -100,10 +122,30 @@ func (s *Store) remove(id cube.ImageID, may func(*directory) bool) error {
 	if err := fpDeleteRenamed.Hit(); err != nil {
 		return errors.Join(fmt.Errorf("delete image %s: %w", id, err), os.Rename(trash, d.path))
 	}
+	forget()
 	if err := os.RemoveAll(trash); err != nil {
 		return fmt.Errorf("delete image %s: %w", id, err)
 	}
 	return nil
+}
+
+// forgetting prepares to drop what this process knows of an image.
+func (s *Store) forgetting(d *directory) (forget func()) {
+	var files []inode
+	entries, _ := fs.ReadDir(d.FS(), ".")
+	for _, e := range entries {
+		if fi, err := e.Info(); err == nil {
+			files = append(files, inodeOf(fi))
+		}
+	}
+	return func() {
+		for _, f := range files {
+			s.files.forget(f)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.lost, d.place())
+	}
 }
 
 // removeInPlace is for a disk so full that a directory cannot take another name. One

@@ -20,7 +20,10 @@ type directory struct {
 	self *os.File
 	// opened is when the store was.
 	opened time.Time
+	inode  inode
 }
+
+func (d *directory) place() place { return place{d.id, d.inode} }
 
 // directory opens that of an image, published, hidden or half deleted.
 func (s *Store) directory(id cube.ImageID) (*directory, error) {
@@ -32,14 +35,21 @@ func (s *Store) directory(id cube.ImageID) (*directory, error) {
 		return nil, notFound(id)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("image %s: %w", id, err)
+		return nil, fmt.Errorf("image %s: %w", id, unavailable(err))
 	}
 	self, err := root.Open(".")
 	if err != nil {
 		root.Close()
-		return nil, fmt.Errorf("image %s: %w", id, err)
+		return nil, fmt.Errorf("image %s: %w", id, unavailable(err))
 	}
-	return &directory{Root: root, id: id, path: s.Dir(id), self: self, opened: s.opened}, nil
+	d := &directory{Root: root, id: id, path: s.Dir(id), self: self, opened: s.opened}
+	fi, err := self.Stat()
+	if err != nil {
+		d.Close()
+		return nil, fmt.Errorf("image %s: %w", id, unavailable(err))
+	}
+	d.inode = inodeOf(fi)
+	return d, nil
 }
 
 // hold opens the directory of an image and locks it: nobody else moves it, or makes
@@ -52,9 +62,14 @@ func (s *Store) hold(id cube.ImageID) (*directory, error) {
 		}
 		if err := flock(d.self, syscall.LOCK_EX); err != nil {
 			d.Close()
-			return nil, fmt.Errorf("image %s: %w", id, err)
+			return nil, fmt.Errorf("image %s: %w", id, unavailable(err))
 		}
-		if d.inPlace() {
+		there, err := d.inPlace()
+		if err != nil {
+			d.Close()
+			return nil, err
+		}
+		if there {
 			return d, nil
 		}
 		d.Close() // it was deleted while we waited; another may be there now
@@ -67,32 +82,62 @@ func (d *directory) Close() error {
 }
 
 // inPlace reports whether this is still the directory under its name.
-func (d *directory) inPlace() bool { return samePlace(d.self, d.path) }
+func (d *directory) inPlace() (bool, error) {
+	there, err := samePlace(d.self, d.path)
+	if err != nil {
+		return false, fmt.Errorf("image %s: %w", d.id, unavailable(err))
+	}
+	return there, nil
+}
 
-func (d *directory) has(name string) bool {
+// has reports whether there is a name in it.
+func (d *directory) has(name string) (bool, error) {
 	_, err := d.Lstat(name)
-	return err == nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("image %s: %s: %w", d.id, name, unavailable(err))
+	}
+	return true, nil
 }
 
 // vacant reports whether its id can be given again.
-func (d *directory) vacant() bool { return d.has(hiddenName) || d.removed() }
+func (d *directory) vacant() (bool, error) {
+	hidden, err := d.has(hiddenName)
+	if hidden || err != nil {
+		return hidden, err
+	}
+	return d.removed()
+}
 
 // removed reports whether it is one that was being removed in place: what is left
 // says so, or nothing is left.
-func (d *directory) removed() bool {
-	if d.has(deletedName) {
-		return true
+func (d *directory) removed() (bool, error) {
+	deleted, err := d.has(deletedName)
+	if deleted || err != nil {
+		return deleted, err
 	}
 	entries, err := fs.ReadDir(d.FS(), ".")
-	return err == nil && len(entries) == 0
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil // itself is gone
+	}
+	if err != nil {
+		return false, fmt.Errorf("image %s: %w", d.id, unavailable(err))
+	}
+	return len(entries) == 0, nil
 }
 
 // torn reports whether it is what a power cut leaves of an image that was not durable
 // yet: nobody can tell what it was. One that is young may be under repair, unless it is
 // older than this process.
-func (d *directory) torn() bool {
+func (d *directory) torn() (bool, error) {
 	_, err := d.manifest(manifestName)
-	return errors.Is(err, cube.ErrCorrupt) && !d.has(durableName) && (!young(d.path) || d.before(d.opened))
+	if !errors.Is(err, cube.ErrCorrupt) {
+		return false, nil
+	}
+	durable, err := d.has(durableName)
+	return err == nil && !durable && (!young(d.path) || d.before(d.opened)), err
 }
 
 // before reports whether the directory was last changed before a moment.
@@ -104,7 +149,15 @@ func (d *directory) before(t time.Time) bool {
 // missing is the error for a file that is not there: the image was deleted or lost its
 // memory while we looked, or it is damaged.
 func (d *directory) missing(name string) error {
-	if !d.inPlace() || d.vacant() {
+	there, err := d.inPlace()
+	if err != nil {
+		return err
+	}
+	vacant, err := d.vacant()
+	if err != nil {
+		return err
+	}
+	if !there || vacant {
 		return notFound(d.id)
 	}
 	if d.dropped(name) {
@@ -114,13 +167,16 @@ func (d *directory) missing(name string) error {
 }
 
 // samePlace reports whether path names the opened file.
-func samePlace(f *os.File, path string) bool {
+func samePlace(f *os.File, path string) (bool, error) {
 	mine, err := f.Stat()
 	if err != nil {
-		return false
+		return false, err
 	}
 	there, err := os.Lstat(path)
-	return err == nil && os.SameFile(mine, there)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(mine, there), err
 }
 
 // flock locks an open file. A signal does not end the wait.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
 	"slices"
 
 	cube "cubesandbox"
@@ -78,11 +77,8 @@ func seal(body []byte) string {
 // manifest reads the one of the given name, manifestName or hiddenName.
 func (d *directory) manifest(name string) (manifest, error) {
 	b, err := d.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return manifest{}, d.missing(name)
-	}
 	if err != nil {
-		return manifest{}, &cube.CorruptError{Image: d.id, File: name, Detail: fmt.Sprintf("it cannot be read: %v", err)}
+		return manifest{}, d.unreadable(name, err)
 	}
 	m, err := decode(b)
 	if err == nil && m.Image.ID != d.id {
@@ -94,7 +90,9 @@ func (d *directory) manifest(name string) (manifest, error) {
 	if err != nil {
 		return manifest{}, &cube.CorruptError{Image: d.id, File: name, Detail: err.Error()}
 	}
-	m.Image.Durable = d.has(durableName)
+	if m.Image.Durable, err = d.has(durableName); err != nil {
+		return manifest{}, err
+	}
 	return m, nil
 }
 

@@ -46,13 +46,19 @@ func (s *Store) any(id cube.ImageID) (cube.Image, error) {
 	}
 	defer d.Close()
 	m, err := d.manifest(manifestName)
-	if errors.Is(err, cube.ErrNotFound) && d.has(hiddenName) {
-		if m, err = d.manifest(hiddenName); err != nil {
+	if errors.Is(err, cube.ErrNotFound) {
+		if m, err = d.manifest(hiddenName); err != nil && !errors.Is(err, cube.ErrUnavailable) {
 			return cube.Image{}, notFound(id)
 		}
 	}
-	if err != nil && d.torn() {
-		return cube.Image{}, notFound(id)
+	if errors.Is(err, cube.ErrCorrupt) {
+		torn, terr := d.torn()
+		if terr != nil {
+			return cube.Image{}, terr
+		}
+		if torn {
+			return cube.Image{}, notFound(id)
+		}
 	}
 	return m.Image, err
 }

@@ -218,3 +218,43 @@ func TestADiskThatFailedIsNotBelievedAfterwards(t *testing.T) {
 		t.Error("it is marked as durable")
 	}
 }
+
+func TestWhatADiskFailedToWriteIsReadBeforeItIsUsed(t *testing.T) {
+	small := tmpfs(t, "64m")
+	d := makeDisk(t, filepath.Join(small, "disk"))
+	s := reopen(t, filepath.Join(d.dir, "s"))
+	im := publishAll(t, s, false)
+	makeRoom := leave(t, small, 0)
+	if err := s.Sync(background, im.ID); err == nil {
+		t.Fatal("the sync has not failed; the test shows nothing")
+	}
+	makeRoom()
+	// What is in memory may be right; what is on disk is not.
+	if _, err := s.OpenImage(im.ID); !errors.Is(err, cube.ErrCorrupt) {
+		t.Errorf("got %v, want ErrCorrupt", err)
+	}
+}
+
+func TestThatASyncHasFailedIsKnownToLaterProcessesOfThisLifeOfTheMachine(t *testing.T) {
+	s := open(t)
+	im := publishAll(t, s, false)
+	dir, err := s.directory(im.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	s.failSync(dir, syscall.EIO)
+	later := reopen(t, s.dir)
+	rot(t, later, im.ID, "pages")
+	for what, s := range map[string]*Store{"this": s, "a later": later} {
+		if err := s.Sync(background, im.ID); !errors.Is(err, syscall.EIO) {
+			t.Errorf("%s process: sync: got %v, want EIO", what, err)
+		}
+		if _, err := s.OpenImage(im.ID); !names(err, "pages") {
+			t.Errorf("%s process: got %v, want a CorruptError that names pages", what, err)
+		}
+	}
+	if err := s.Delete(im.ID); err != nil || len(s.lost) != 0 {
+		t.Errorf("%v; after it is deleted %d failures are remembered", err, len(s.lost))
+	}
+}

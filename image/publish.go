@@ -179,8 +179,8 @@ func (w *Writer) rename() error {
 		if !taken {
 			return err
 		}
-		if w.s.taken(w.id) {
-			return cube.ErrExists
+		if err := w.s.vacant(w.id); err != nil {
+			return err
 		}
 		// What was deleted under this id makes way.
 		if err := w.s.DeleteHidden(w.id); err != nil && !errors.Is(err, cube.ErrNotFound) && !errors.Is(err, cube.ErrConflict) {

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,9 +18,9 @@ import (
 )
 
 // PutRootfs takes a read-only file system into the store and returns its SHA-256
-// in hex. The file is linked where that is possible, so it must not change
-// afterwards. One that is there already costs the reading of it only; one that is
-// there and damaged is replaced. When it returns the file system is durable, and for
+// in hex. It is copied: whoever installs another version in its place does not write to
+// ours. One that is there already costs the reading of it only; one that is there and
+// damaged is replaced. When it returns the file system is durable, and for
 // the next hour it is not garbage.
 func (s *Store) PutRootfs(ctx context.Context, path string) (string, error) {
 	src, err := os.Open(path)
@@ -56,12 +55,8 @@ func (s *Store) addRootfs(ctx context.Context, src *os.File, digest string) erro
 	defer lock.Close()
 	defer os.RemoveAll(dir)
 	tmp := filepath.Join(dir, "f")
-	// What was read is linked, whatever its name means by now.
-	opened := "/proc/self/fd/" + strconv.Itoa(int(src.Fd()))
-	if unix.Linkat(unix.AT_FDCWD, opened, unix.AT_FDCWD, tmp, unix.AT_SYMLINK_FOLLOW) != nil {
-		if err := copyFile(ctx, src, tmp); err != nil {
-			return err
-		}
+	if err := copyFile(ctx, src, tmp); err != nil {
+		return err
 	}
 	f, err := os.Open(tmp)
 	if err != nil {
@@ -70,6 +65,10 @@ func (s *Store) addRootfs(ctx context.Context, src *os.File, digest string) erro
 	defer f.Close()
 	if err := f.Sync(); err != nil {
 		return err
+	}
+	// Somebody may have written to the source since it was read.
+	if got, err := digestOf(ctx, f); err != nil || got != digest {
+		return errors.Join(err, fmt.Errorf("it has changed while it was copied: %w", cube.ErrConflict))
 	}
 	// The note first: it says that the file is new, and so no garbage.
 	if err := s.noteRootfs(f, digest); err != nil {
@@ -81,16 +80,35 @@ func (s *Store) addRootfs(ctx context.Context, src *os.File, digest string) erro
 	return syncDir(s.rootfsDir())
 }
 
-func copyFile(ctx context.Context, src *os.File, dst string) error {
-	if _, err := src.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
+// copyChunk is how much is copied between two looks at a context, in bytes.
+const copyChunk = 16 << 20
+
+// copyFile shares the blocks of a file where the file system can, and copies them in
+// the kernel where it cannot.
+func copyFile(ctx context.Context, src *os.File, dst string) (err error) {
 	f, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o400)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, reader{ctx, src})
-	return errors.Join(err, f.Close())
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if unix.IoctlFileClone(int(f.Fd()), int(src.Fd())) == nil {
+		return nil
+	}
+	if _, err := src.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		_, err := io.CopyN(f, src, copyChunk)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 func (s *Store) rootfsPath(digest string) string {
@@ -110,7 +128,7 @@ func (s *Store) OpenRootfs(digest string) (*os.File, error) {
 		return nil, fmt.Errorf("file system %s: %w", digest, cube.ErrNotFound)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("file system %s: %w", digest, err)
+		return nil, fmt.Errorf("file system %s: %w", digest, unavailable(err))
 	}
 	if !s.knownRootfs(f, digest) {
 		if err := s.readRootfs(context.Background(), f, digest); err != nil {
@@ -131,7 +149,11 @@ func (s *Store) lockRootfs(digest string) (*os.File, error) {
 		if err := flock(f, syscall.LOCK_SH); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		if samePlace(f, f.Name()) {
+		there, err := samePlace(f, f.Name())
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		if there {
 			return f, nil
 		}
 		f.Close() // it was collected, or replaced, while we waited

@@ -82,26 +82,52 @@ func TestADamagedFileSystemIsRefusedAndPutAgain(t *testing.T) {
 	wantNothingStaged(t, s)
 }
 
-func TestWhatIsWrittenToTheFileThatWasPutIsNoticed(t *testing.T) {
+func TestAnUpgradeInPlaceLeavesWhatOlderImagesNeed(t *testing.T) {
 	s := open(t)
-	path := filepath.Join(t.TempDir(), "r")
-	if err := os.WriteFile(path, []byte("as it was"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	digest, err := s.PutRootfs(background, path)
+	path := filepath.Join(t.TempDir(), "cube-guest.erofs")
+	putBack(t, path, content(1<<20))
+	old, err := s.PutRootfs(background, path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := os.Stat(path)
-	if err != nil {
+	// As cp does, which keeps the inode.
+	f := chmodOpen(t, path)
+	if _, err := f.WriteAt(content(1<<20), 0); err != nil || f.Close() != nil {
 		t.Fatal(err)
 	}
-	b, err := os.Stat(s.rootfsPath(digest))
-	if err != nil || !os.SameFile(a, b) {
-		t.Fatalf("it was not linked (%v); the test shows nothing", err)
+	next := reopen(t, s.dir)
+	if got, err := next.PutRootfs(background, path); err != nil || got == old {
+		t.Fatalf("got %s, %v; want another digest", got, err)
 	}
+	for what, s := range map[string]*Store{"who has put both": next, "who has put the old one": s, "another": reopen(t, s.dir)} {
+		f, err := s.OpenRootfs(old)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		if got, err := digestOf(background, f); err != nil || got != old {
+			t.Errorf("%s: got the content %s, %v; want %s", what, got, err, old)
+		}
+		f.Close()
+	}
+}
+
+// Earlier versions linked the file that they were given.
+func TestAFileUnderTwoDigestsIsTheContentOfOne(t *testing.T) {
+	s := open(t)
+	old := putRootfs(t, s, []byte("as it was"))
+	path := s.rootfsPath(old)
 	flip(t, path, 0)
-	if _, err := s.OpenRootfs(digest); !errors.Is(err, cube.ErrCorrupt) {
+	now := putRootfs(t, s, read(t, path))
+	if err := errors.Join(os.Remove(s.rootfsPath(now)), os.Link(path, s.rootfsPath(now))); err != nil {
+		t.Fatal(err)
+	}
+	f, err := s.OpenRootfs(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if _, err := s.OpenRootfs(old); !errors.Is(err, cube.ErrCorrupt) {
 		t.Errorf("got %v, want ErrCorrupt", err)
 	}
 }

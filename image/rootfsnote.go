@@ -29,7 +29,7 @@ type rootfsNote struct {
 }
 
 // rootfsIdentity leaves out the time of change: it also changes when the same file is
-// linked into another store.
+// linked into another store, as earlier versions did.
 func rootfsIdentity(f *os.File) (identity, error) {
 	id, err := identityOf(f)
 	id.Ctime = 0
@@ -54,7 +54,7 @@ func (s *Store) noteRootfs(f *os.File, digest string) error {
 	if err != nil {
 		return err
 	}
-	s.verdicts.Store(now, true)
+	s.rootfs.keep(digest, verdict{now, true})
 	b, err := json.Marshal(rootfsNote{s.boot, now})
 	if err != nil {
 		return err
@@ -82,8 +82,8 @@ func (s *Store) knownRootfs(f *os.File, digest string) bool {
 	if err != nil {
 		return false
 	}
-	if right, known := s.verdicts.Load(now); known {
-		return right.(bool)
+	if right, known := s.rootfs.of(digest, now); known {
+		return right
 	}
 	return now == s.rootfsNote(digest).Identity
 }
@@ -94,15 +94,15 @@ func (s *Store) readRootfs(ctx context.Context, f *os.File, digest string) error
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err == nil && got != digest {
-		err = fmt.Errorf("its content has the SHA-256 %s", got)
+	if err != nil && !notAFile(err) {
+		return fmt.Errorf("file system %s: %w", digest, unavailable(err))
 	}
-	if err != nil {
+	if got != digest {
 		s.distrustRootfs(f, digest)
-		return fmt.Errorf("file system %s: %w: %w", digest, cube.ErrCorrupt, err)
+		return fmt.Errorf("file system %s: %w: its content has the SHA-256 %s", digest, cube.ErrCorrupt, got)
 	}
 	if err := s.noteRootfs(f, digest); err != nil {
-		return fmt.Errorf("file system %s: %w", digest, err)
+		return fmt.Errorf("file system %s: %w", digest, unavailable(err))
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (s *Store) readRootfs(ctx context.Context, f *os.File, digest string) error
 // distrustRootfs makes sure that a file is read again before its next use.
 func (s *Store) distrustRootfs(f *os.File, digest string) {
 	if now, err := rootfsIdentity(f); err == nil {
-		s.verdicts.Store(now, false)
+		s.rootfs.keep(digest, verdict{now, false})
 	}
 	os.Remove(s.rootfsNotePath(digest))
 }

@@ -30,7 +30,11 @@ func (s *Store) stage(prefix string) (dir string, lock *os.File, err error) {
 		if err := flock(lock, syscall.LOCK_EX); err != nil {
 			return "", nil, errors.Join(err, lock.Close(), os.Remove(dir))
 		}
-		if samePlace(lock, dir) {
+		there, err := samePlace(lock, dir)
+		if err != nil {
+			return "", nil, errors.Join(err, lock.Close(), os.Remove(dir))
+		}
+		if there {
 			return dir, lock, nil
 		}
 		lock.Close()
@@ -50,7 +54,10 @@ func (s *Store) sweep() error {
 			return err
 		}
 	}
-	ids, _ := s.ids() // names that are not ours are not swept
+	ids, err := s.ids()
+	if err != nil {
+		return err
+	}
 	for _, id := range ids {
 		if _, err := s.drop(id, (*directory).removed, false); err != nil {
 			return err
@@ -64,7 +71,7 @@ func (s *Store) sweep() error {
 
 // drop removes an image that is no more than what a condition says, and returns how
 // many bytes it had; with dry it only says. 0: the condition does not hold.
-func (s *Store) drop(id cube.ImageID, is func(*directory) bool, dry bool) (bytes int64, err error) {
+func (s *Store) drop(id cube.ImageID, is func(*directory) (bool, error), dry bool) (bytes int64, err error) {
 	d, err := s.directory(id)
 	if errors.Is(err, cube.ErrNotFound) {
 		return 0, nil
@@ -73,8 +80,8 @@ func (s *Store) drop(id cube.ImageID, is func(*directory) bool, dry bool) (bytes
 		return 0, err
 	}
 	defer d.Close()
-	if !is(d) {
-		return 0, nil
+	if ok, err := is(d); err != nil || !ok {
+		return 0, err
 	}
 	bytes = allocated(d.path)
 	if !dry {
@@ -104,8 +111,9 @@ func unheld(path string, f func() error) error {
 	if err != nil {
 		return err
 	}
-	if !samePlace(lock, path) {
-		return nil // it was published, or removed, meanwhile
+	there, err := samePlace(lock, path)
+	if err != nil || !there {
+		return err // or it was published, or removed, meanwhile
 	}
 	return f()
 }

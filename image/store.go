@@ -22,13 +22,13 @@ type Store struct {
 	// opened is a moment before this process has made anything here, as file systems
 	// count: their clock is behind by some milliseconds.
 	opened time.Time
-	// verdicts holds identities of files that this process has read, and whether they
-	// were right.
-	verdicts sync.Map // identity → bool
+	// files are verdicts on those of images, rootfs on file systems by their digest.
+	files  verdicts[inode]
+	rootfs verdicts[string]
 
 	mu    sync.Mutex                     // guards the following
 	turns map[cube.ImageID]chan struct{} // images that are being synced; closed at the end
-	lost  map[cube.ImageID]error         // images whose sync has failed: see Sync
+	lost  map[place]error                // images whose sync has failed: see Sync
 }
 
 // Open makes the directory if need be and sweeps what was left by processes that are
@@ -39,7 +39,7 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("image store: %w", err)
 	}
 	s := &Store{dir: dir, boot: strings.TrimSpace(string(boot)), opened: time.Now().Add(-100 * time.Millisecond),
-		turns: map[cube.ImageID]chan struct{}{}, lost: map[cube.ImageID]error{}}
+		turns: map[cube.ImageID]chan struct{}{}, lost: map[place]error{}}
 	for _, d := range []string{dir, s.imagesDir(), s.stagingDir(), s.rootfsDir()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("image store: %w", noSpace(err))
@@ -64,7 +64,8 @@ func (s *Store) rootfsDir() string  { return filepath.Join(s.dir, "rootfs") }
 // Dir is where the image is, published or not.
 func (s *Store) Dir(id cube.ImageID) string { return filepath.Join(s.imagesDir(), string(id)) }
 
-// Image returns the description of a published image.
+// Image returns the description of a published image. Of one whose manifest is corrupt
+// it says, beside the error, whether it was durable.
 func (s *Store) Image(id cube.ImageID) (cube.Image, error) {
 	d, err := s.directory(id)
 	if err != nil {
@@ -72,6 +73,13 @@ func (s *Store) Image(id cube.ImageID) (cube.Image, error) {
 	}
 	defer d.Close()
 	m, err := d.manifest(manifestName)
+	if errors.Is(err, cube.ErrCorrupt) {
+		durable, derr := d.has(durableName)
+		if derr != nil {
+			return cube.Image{}, derr
+		}
+		return cube.Image{ID: id, Durable: durable}, err
+	}
 	return m.Image, err
 }
 
@@ -102,23 +110,20 @@ func (s *Store) Hidden() ([]cube.ImageID, error) {
 	return slices.DeleteFunc(ids, func(id cube.ImageID) bool { return !hidden(id) }), err
 }
 
-// ids are the names in the directory of images, ordered.
+// ids are the images that there are in any state, ordered. Names that are no ids are
+// not ours: lost+found, or a copy that somebody made.
 func (s *Store) ids() ([]cube.ImageID, error) {
 	entries, err := os.ReadDir(s.imagesDir()) // sorted
 	if err != nil {
-		return nil, err
+		return nil, unavailable(err)
 	}
 	var ids []cube.ImageID
-	var errs []error
 	for _, e := range entries {
-		id, err := cube.ParseImageID(e.Name())
-		if err != nil {
-			errs = append(errs, err)
-			continue
+		if id, err := cube.ParseImageID(e.Name()); err == nil {
+			ids = append(ids, id)
 		}
-		ids = append(ids, id)
 	}
-	return ids, errors.Join(errs...)
+	return ids, nil
 }
 
 // Unverified returns the images, ordered by id, of which a file was neither written

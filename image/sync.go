@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -80,6 +81,9 @@ func (s *Store) settle(ctx context.Context, d *directory, m manifest) error {
 			f.Close()
 		}
 	}()
+	if err := s.syncFailed(d); err != nil {
+		return err
+	}
 	for _, want := range m.Files {
 		f, err := s.openFile(ctx, d, m, want)
 		if err != nil {
@@ -92,32 +96,40 @@ func (s *Store) settle(ctx context.Context, d *directory, m manifest) error {
 		return err
 	}
 	files = append(files, f)
-	if err := s.syncFailed(d.id); err != nil {
-		return err
-	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if err := syncAll(append(files, d.self)); err != nil {
-		return s.failSync(d.id, err)
+		return s.failSync(d, err)
 	}
 	if err := syncDir(s.imagesDir()); err != nil {
-		return s.failSync(d.id, err)
+		return s.failSync(d, err)
 	}
 	return nil
 }
 
-func (s *Store) syncFailed(id cube.ImageID) error {
+// syncFailed returns the error of a sync that has failed in this life of the machine.
+// What the disk has dropped then, the page cache calls written.
+func (s *Store) syncFailed(d *directory) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lost[id]
+	err := s.lost[d.place()]
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if n, err := s.notes(d); err == nil && n.SyncFailed == s.boot {
+		return fmt.Errorf("sync image %s: it has failed before: %w", d.id, syscall.EIO)
+	}
+	return nil
 }
 
-func (s *Store) failSync(id cube.ImageID, err error) error {
-	err = noSpace(fmt.Errorf("sync image %s: %w", id, err))
+// failSync remembers it, as far as that disk allows also for later processes.
+func (s *Store) failSync(d *directory, err error) error {
+	err = noSpace(fmt.Errorf("sync image %s: %w", d.id, err))
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lost[id] = err
+	s.lost[d.place()] = err
+	s.mu.Unlock()
+	_ = s.amend(d, func(n *notes) { n.SyncFailed = s.boot })
 	return err
 }
 
@@ -128,14 +140,22 @@ func (s *Store) markDurable(d *directory) error {
 		return err
 	}
 	defer held.Close()
-	if !samePlace(d.self, held.path) || !held.has(manifestName) {
+	there, err := samePlace(d.self, held.path)
+	if err == nil && there {
+		there, err = held.has(manifestName)
+	}
+	if err != nil {
+		return fmt.Errorf("sync image %s: %w", d.id, unavailable(err))
+	}
+	if !there {
 		return notFound(d.id) // deleted, or hidden, and perhaps another under the same id
 	}
 	if err := mark(held.path); err != nil {
 		return noSpace(fmt.Errorf("sync image %s: %w", d.id, err))
 	}
 	if err := held.self.Sync(); err != nil {
-		return errors.Join(s.failSync(d.id, err), held.Remove(durableName))
+		err = errors.Join(err, held.Remove(durableName), flock(held.self, syscall.LOCK_UN))
+		return s.failSync(d, err)
 	}
 	return nil
 }
@@ -167,6 +187,12 @@ func syncDir(path string) error {
 	}
 	defer d.Close()
 	return d.Sync()
+}
+
+// dropCache makes the next reading of a file one from the disk, as far as what is in
+// memory is not waiting to be written.
+func dropCache(f *os.File) {
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
 
 // beginWriteback asks for what was written to go to disk, without waiting.

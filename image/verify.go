@@ -2,70 +2,25 @@ package image
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 
 	cube "cubesandbox"
 )
 
-// notes are what was found when files of an image were read again, by name, in its
-// directory. They save reading, and remember damage that leaves no trace in a file's
-// identity. They are not synced: without them, or with half of them, files are read.
-type notes struct {
-	// Boot is the life of the machine in which Right was found.
-	Boot  string              `json:"boot"`
-	Right map[string]identity `json:"right"`
-	// Wrong outlasts it.
-	Wrong map[string]identity `json:"wrong,omitempty"`
-}
-
-func (s *Store) notes(d *directory) notes {
-	var n notes
-	b, err := d.ReadFile(notesName)
-	if err != nil || json.Unmarshal(b, &n) != nil {
-		n = notes{}
-	}
-	if n.Boot != s.boot || n.Right == nil {
-		n.Boot, n.Right = s.boot, map[string]identity{}
-	}
-	if n.Wrong == nil {
-		n.Wrong = map[string]identity{}
-	}
-	return n
-}
-
-// note keeps a verdict. Where it cannot be written the next process reads again.
-func (s *Store) note(d *directory, name string, found identity, right bool) {
-	s.verdicts.Store(found, right)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.notes(d)
-	delete(n.Right, name)
-	delete(n.Wrong, name)
-	if right {
-		n.Right[name] = found
-	} else {
-		n.Wrong[name] = found
-	}
-	if b, err := json.Marshal(n); err == nil {
-		_ = d.WriteFile(notesName, b, 0o600)
-	}
-}
-
 // trusted reports whether a file is as it was when it was verified: when it was
-// written, in this life of the machine or before it was made durable, or later.
+// written, in this life of the machine or before it was made durable, or later. Where
+// that cannot be told it is read.
 func (s *Store) trusted(d *directory, m manifest, want fileSum, now identity) bool {
-	if right, known := s.verdicts.Load(now); known {
-		return right.(bool)
-	}
-	n := s.notes(d)
-	if now == n.Wrong[want.Name] {
+	right, known := s.files.of(now.inode(), now)
+	if known && !right || s.syncFailed(d) != nil {
 		return false
 	}
-	if now == n.Right[want.Name] {
+	n, err := s.notes(d)
+	if err != nil || now == n.Wrong[want.Name] {
+		return false
+	}
+	if known || now == n.Right[want.Name] {
 		return true
 	}
 	return now == want.Identity && (m.Boot == s.boot || m.Image.Durable)
@@ -91,11 +46,8 @@ func (s *Store) openFile(ctx context.Context, d *directory, m manifest, want fil
 // open opens a file of the image for reading.
 func (d *directory) open(name string) (*os.File, error) {
 	f, err := d.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, d.missing(name)
-	}
 	if err != nil {
-		return nil, &cube.CorruptError{Image: d.id, File: name, Detail: fmt.Sprintf("it cannot be opened: %v", err)}
+		return nil, d.unreadable(name, err)
 	}
 	return f, nil
 }
@@ -106,12 +58,19 @@ func (s *Store) read(ctx context.Context, d *directory, f *os.File, want fileSum
 	if err != nil {
 		return err
 	}
+	failed := s.syncFailed(d) != nil
+	if failed {
+		dropCache(f) // the disk may have something else
+	}
 	detail, err := differs(ctx, f, want, readers)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err != nil {
-		return err
+		return d.unreadable(want.Name, err)
 	}
 	// What was touched while it was read is not known by what it was before.
-	if now, err := identityOf(f); err == nil && now == found {
+	if now, err := identityOf(f); err == nil && now == found && (detail != "" || !failed) {
 		s.note(d, want.Name, found, detail == "")
 	}
 	if detail != "" {
@@ -130,11 +89,8 @@ func differs(ctx context.Context, f *os.File, want fileSum, readers int) (string
 		return fmt.Sprintf("it has %d bytes, %d were saved", fi.Size(), want.Size), nil
 	}
 	got, err := sum(ctx, f, readers)
-	if ctx.Err() != nil {
-		return "", ctx.Err()
-	}
 	if err != nil {
-		return fmt.Sprintf("it cannot be read: %v", err), nil
+		return "", err
 	}
 	for i, crc := range want.CRC {
 		if i >= len(got.CRC) || got.CRC[i] != crc {

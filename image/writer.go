@@ -31,8 +31,8 @@ func (s *Store) Begin(id cube.ImageID, pages int64) (_ *Writer, err error) {
 	if _, err := cube.ParseImageID(string(id)); err != nil {
 		return nil, err
 	}
-	if s.taken(id) {
-		return nil, fmt.Errorf("image %s: %w", id, cube.ErrExists)
+	if err := s.vacant(id); err != nil {
+		return nil, err
 	}
 	w := &Writer{s: s, id: id}
 	if w.dir, w.lock, err = s.stage("image-"); err != nil {
@@ -59,14 +59,21 @@ func (s *Store) Begin(id cube.ImageID, pages int64) (_ *Writer, err error) {
 	return w, nil
 }
 
-// taken reports whether there is an image of this id that is not hidden.
-func (s *Store) taken(id cube.ImageID) bool {
+// vacant is ErrExists where there is an image of this id that is not hidden.
+func (s *Store) vacant(id cube.ImageID) error {
 	d, err := s.directory(id)
+	if errors.Is(err, cube.ErrNotFound) {
+		return nil
+	}
 	if err != nil {
-		return !errors.Is(err, cube.ErrNotFound)
+		return err
 	}
 	defer d.Close()
-	return !d.vacant()
+	vacant, err := d.vacant()
+	if err == nil && !vacant {
+		err = fmt.Errorf("image %s: %w", id, cube.ErrExists)
+	}
+	return err
 }
 
 func (w *Writer) create(name string) (*os.File, error) {
