@@ -26,7 +26,7 @@ func filling(t *testing.T, kind string, b []byte, full chan<- struct{}) http.Han
 
 // fill writes until nothing could be written for a while.
 func fill(c interface{ SetWriteDeadline(time.Time) error }, w io.Writer, b []byte) {
-	for err := error(nil); !errors.Is(err, os.ErrDeadlineExceeded); _, err = w.Write(b) {
+	for err := error(nil); err == nil; _, err = w.Write(b) {
 		c.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -337,11 +338,22 @@ func TestARequestThatHasEndedHearsNothingOfAStop(t *testing.T) {
 	<-told
 }
 
+// noMore is an answer that must not be touched any more: net/http has taken it back.
+type noMore struct {
+	http.ResponseWriter
+	t *testing.T
+}
+
+func (n noMore) SetWriteDeadline(time.Time) error {
+	n.t.Error("the answer of a request that has ended is touched")
+	return nil
+}
+
 func TestARequestThatWasForwardedLeavesNothingThatWaitsForAStop(t *testing.T) {
 	w := newWorld(t)
 	id := w.sandbox()
 	hooks := 0
-	rec := &recorder{ResponseWriter: httptest.NewRecorder(), proxy: w.p}
+	rec := &recorder{ResponseWriter: noMore{httptest.NewRecorder(), t}, proxy: w.p}
 	w.serve(id, 1, 80, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		hooks = len(rec.hooks)
 		rw.Header().Set("Content-Type", "text/event-stream")
@@ -356,4 +368,5 @@ func TestARequestThatWasForwardedLeavesNothingThatWaitsForAStop(t *testing.T) {
 	if rec.request.Context().Err() == nil {
 		t.Error("the guest's request has not ended")
 	}
+	rec.leave(rec.request.Context()) // as one that was at work when the request ended
 }
