@@ -136,7 +136,7 @@ func (e *Engine) publish(ctx context.Context, s *sandbox, w *image.Writer, im cu
 		w.Abort()
 		return cube.Image{}, err
 	}
-	out, err := w.Publish(im, im.Kind != cube.KindSnapshot)
+	out, err := w.Publish(ctx, im, im.Kind != cube.KindSnapshot)
 	if err != nil {
 		return cube.Image{}, err
 	}

@@ -42,6 +42,9 @@ func (s *Store) AddDisk(ctx context.Context, id cube.ImageID, write func(*os.Fil
 	}
 	beginWriteback(f)
 	sums, err := sum(ctx, f, 0)
+	if err == nil && sums.Size == 0 {
+		err = errors.New("nothing was written")
+	}
 	if err == nil {
 		err = errors.Join(f.Chmod(0o400), f.Sync())
 	}

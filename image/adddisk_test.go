@@ -31,7 +31,7 @@ func memoryOnly(t *testing.T, s *Store, durable bool) cube.Image {
 	t.Helper()
 	w := begin(t, s, cube.NewSnapshotID())
 	fill(t, w, 3<<20+4096)
-	im, err := w.Publish(cube.Image{Kind: cube.KindPause}, durable)
+	im, err := w.Publish(background, cube.Image{Kind: cube.KindPause}, durable)
 	if err != nil {
 		t.Fatal(err)
 	}

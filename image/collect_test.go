@@ -48,7 +48,7 @@ func TestAFileSystemIsGarbageWhenNothingNamesOrHasIt(t *testing.T) {
 	for _, im := range []cube.Image{{Rootfs: named}, {Agent: hidden}} {
 		w := begin(t, s, cube.NewSnapshotID())
 		fill(t, w, 4096)
-		im, err := w.Publish(im, false)
+		im, err := w.Publish(background, im, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestAFileSystemThatIsNamedMeanwhileStays(t *testing.T) {
 	age(t, s.rootfsNotePath(digest))
 	w := begin(t, s, cube.NewSnapshotID())
 	fill(t, w, 4096)
-	if _, err := w.Publish(cube.Image{Rootfs: digest}, false); err != nil {
+	if _, err := w.Publish(background, cube.Image{Rootfs: digest}, false); err != nil {
 		t.Fatal(err)
 	}
 	// As of one that nothing named when the collection began.
@@ -155,7 +155,7 @@ func TestStagingIsGarbageWhenNobodyHoldsIt(t *testing.T) {
 		t.Errorf("staging has %v, want what two processes write", got)
 	}
 	fill(t, mine, 4096)
-	if im, err := mine.Publish(cube.Image{}, false); err != nil {
+	if im, err := mine.Publish(background, cube.Image{}, false); err != nil {
 		t.Error(err)
 	} else if err := s.Verify(background, im.ID); err != nil {
 		t.Error(err)

@@ -133,7 +133,7 @@ func TestWhatFailsBetweenTwoStepsIsUndone(t *testing.T) {
 		w := begin(t, s, id)
 		fill(t, w, 4096)
 		arm(t, point)
-		if _, err := w.Publish(cube.Image{}, true); !errors.Is(err, failpoint.ErrInjected) {
+		if _, err := w.Publish(background, cube.Image{}, true); !errors.Is(err, failpoint.ErrInjected) {
 			t.Fatalf("%s: got %v, want the error", point, err)
 		}
 		wantGone(t, s, id)

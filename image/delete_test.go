@@ -122,7 +122,7 @@ func TestTheIDOfAHiddenImageCanBeGivenAgain(t *testing.T) {
 	}
 	w := begin(t, s, im.ID)
 	data := fill(t, w, 8192)
-	if _, err := w.Publish(cube.Image{Kind: cube.KindTemplate}, true); err != nil {
+	if _, err := w.Publish(background, cube.Image{Kind: cube.KindTemplate}, true); err != nil {
 		t.Fatal(err)
 	}
 	f, err := s.OpenImage(im.ID)

@@ -110,7 +110,7 @@ func TestAnImageOfFilesOnlyHasNoMemory(t *testing.T) {
 	if err := w.DropMemory(); err != nil {
 		t.Fatal(err)
 	}
-	im, err := w.Publish(cube.Image{Kind: cube.KindPause}, true)
+	im, err := w.Publish(background, cube.Image{Kind: cube.KindPause}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestAnImageOfFilesWithoutThemIsNotPublished(t *testing.T) {
 	if err := w.DropMemory(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Publish(cube.Image{}, true); !errors.Is(err, cube.ErrNoSpace) {
+	if _, err := w.Publish(background, cube.Image{}, true); !errors.Is(err, cube.ErrNoSpace) {
 		t.Errorf("got %v, want ErrNoSpace", err)
 	}
 	wantGone(t, s, w.id)

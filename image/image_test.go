@@ -77,7 +77,7 @@ func publish(t *testing.T, s *Store) (cube.Image, []byte) {
 	t.Helper()
 	w := begin(t, s, cube.NewSnapshotID())
 	data := fill(t, w, 3<<20+4096)
-	im, err := w.Publish(cube.Image{Kind: cube.KindSnapshot, Engine: "e"}, false)
+	im, err := w.Publish(background, cube.Image{Kind: cube.KindSnapshot, Engine: "e"}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func publishAll(t *testing.T, s *Store, durable bool) cube.Image {
 			t.Fatal(err)
 		}
 	}
-	im, err := w.Publish(cube.Image{Kind: cube.KindPause, CPU: []string{"avx"}}, durable)
+	im, err := w.Publish(background, cube.Image{Kind: cube.KindPause, CPU: []string{"avx"}}, durable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,10 +181,10 @@ func TestAnIDIsGivenOnce(t *testing.T) {
 	a, b := begin(t, s, id), begin(t, s, id)
 	fill(t, a, 4096)
 	fill(t, b, 4096)
-	if _, err := a.Publish(cube.Image{}, false); err != nil {
+	if _, err := a.Publish(background, cube.Image{}, false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Publish(cube.Image{}, false); !errors.Is(err, cube.ErrExists) {
+	if _, err := b.Publish(background, cube.Image{}, false); !errors.Is(err, cube.ErrExists) {
 		t.Errorf("second publish: got %v, want ErrExists", err)
 	}
 }
@@ -201,7 +201,7 @@ func TestAHoleInThePagesIsAFullDisk(t *testing.T) {
 		if err := spoil(w.Files[pagesIndex]); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.Publish(cube.Image{}, false); !errors.Is(err, cube.ErrNoSpace) {
+		if _, err := w.Publish(background, cube.Image{}, false); !errors.Is(err, cube.ErrNoSpace) {
 			t.Errorf("%s: got %v, want ErrNoSpace", name, err)
 		}
 	}

@@ -103,7 +103,7 @@ func childPublish(args []string, durable bool) error {
 		if err := write(w, content(3<<20+4096), []byte("tar")); err != nil {
 			return err
 		}
-		_, err = w.Publish(cube.Image{Kind: cube.KindSnapshot}, durable)
+		_, err = w.Publish(background, cube.Image{Kind: cube.KindSnapshot}, durable)
 		return err
 	})
 }

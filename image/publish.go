@@ -20,10 +20,10 @@ var (
 )
 
 // Publish verifies what was written and makes it visible; with durable, it also
-// survives a power cut from the moment it is visible. After a failure the image does
-// not exist. Bytes, PagesBytes, FilesBytes and FilesOnly of what it returns are what
+// survives a power cut from the moment it is visible. After a failure, or when ctx ends
+// before it is visible, the image does not exist. Bytes, PagesBytes, FilesBytes and FilesOnly of what it returns are what
 // was found.
-func (w *Writer) Publish(im cube.Image, durable bool) (_ cube.Image, err error) {
+func (w *Writer) Publish(ctx context.Context, im cube.Image, durable bool) (_ cube.Image, err error) {
 	defer func() {
 		if err != nil {
 			w.Abort()
@@ -41,7 +41,7 @@ func (w *Writer) Publish(im cube.Image, durable bool) (_ cube.Image, err error) 
 		}
 	}
 	m := manifest{Format: format, Boot: w.s.boot, Image: im}
-	if err := w.verify(&m, parts); err != nil {
+	if err := w.verify(ctx, &m, parts); err != nil {
 		return cube.Image{}, err
 	}
 	if err := fpPublishVerified.Hit(); err != nil {
@@ -49,6 +49,9 @@ func (w *Writer) Publish(im cube.Image, durable bool) (_ cube.Image, err error) 
 	}
 	if err := w.describe(m, parts, durable); err != nil {
 		return cube.Image{}, noSpace(fmt.Errorf("image %s: %w", w.id, err))
+	}
+	if err := ctx.Err(); err != nil {
+		return cube.Image{}, fmt.Errorf("image %s: publish: %w", w.id, err)
 	}
 	if err := w.show(durable); err != nil {
 		return cube.Image{}, noSpace(fmt.Errorf("image %s: publish: %w", w.id, err))
@@ -80,10 +83,10 @@ func (w *Writer) parts() ([]part, error) {
 }
 
 // verify checks and sums the files, and enters them into the manifest.
-func (w *Writer) verify(m *manifest, parts []part) error {
+func (w *Writer) verify(ctx context.Context, m *manifest, parts []part) error {
 	m.Image.Bytes, m.Image.PagesBytes, m.Image.FilesBytes = 0, 0, 0
 	for _, p := range parts {
-		s, err := sum(context.Background(), p.file, 0)
+		s, err := sum(ctx, p.file, 0)
 		if err != nil {
 			return noSpace(fmt.Errorf("image %s: verify %s: %w", w.id, p.name, err))
 		}

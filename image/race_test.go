@@ -30,7 +30,7 @@ func TestOneIDMayBeGivenSyncedHiddenAndDeletedAtTheSameTime(t *testing.T) {
 				w.Abort()
 				return err
 			}
-			_, err = w.Publish(cube.Image{}, false)
+			_, err = w.Publish(background, cube.Image{}, false)
 			return err
 		},
 		func() error { return s.Sync(background, id) },

@@ -41,7 +41,7 @@ func TestRoomIsSetAsideBeforeAnythingIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill(t, w, 4096)
-	im, err := w.Publish(cube.Image{}, false)
+	im, err := w.Publish(background, cube.Image{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func try(s *Store, reserve int64, deaf, durable bool) (cube.Image, error) {
 		w.Abort()
 		return cube.Image{}, noSpace(err)
 	}
-	return w.Publish(cube.Image{Kind: cube.KindPause}, durable)
+	return w.Publish(background, cube.Image{Kind: cube.KindPause}, durable)
 }
 
 func TestOnAFullDiskAnImageIsAbsentOrWholeAndTheRoomIsGivenBack(t *testing.T) {

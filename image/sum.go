@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // region is how much one checksum covers, in bytes.
@@ -46,27 +48,42 @@ func identityOf(f *os.File) (identity, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sum reads the whole file, with as many readers at once; 0: one for each processor.
+// crcOfZeros is that of a region that is a hole.
+var crcOfZeros = crc32.Checksum(make([]byte, region), castagnoli)
+
+// sum reads a file whole, but for its holes, with as many readers at once; 0: one for
+// each processor.
 func sum(ctx context.Context, f *os.File, readers int) (fileSum, error) {
 	fi, err := f.Stat()
 	if err != nil {
 		return fileSum{}, err
 	}
 	s := fileSum{Size: fi.Size(), CRC: make([]uint32, regions(fi.Size()))}
+	for i := range s.CRC {
+		s.CRC[i] = crcOfZeros
+	}
+	if last := s.Size % region; last > 0 {
+		s.CRC[len(s.CRC)-1] = crc32.Checksum(make([]byte, last), castagnoli)
+	}
+	data, err := dataRegions(ctx, f, s.Size)
+	if err != nil {
+		return fileSum{}, err
+	}
 	if readers == 0 {
 		readers = runtime.NumCPU()
 	}
-	n := min(readers, len(s.CRC))
+	n := min(readers, len(data))
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for w := range n {
 		wg.Go(func() {
 			buf := make([]byte, region)
-			for i := w; i < len(s.CRC); i += n {
+			for j := w; j < len(data); j += n {
 				if errs[w] = ctx.Err(); errs[w] != nil {
 					return
 				}
-				k, err := f.ReadAt(buf[:min(region, s.Size-int64(i)*region)], int64(i)*region)
+				i := data[j]
+				k, err := f.ReadAt(buf[:min(region, s.Size-i*region)], i*region)
 				if err != nil && err != io.EOF {
 					errs[w] = err
 					return
@@ -77,4 +94,34 @@ func sum(ctx context.Context, f *os.File, readers int) (fileSum, error) {
 	}
 	wg.Wait()
 	return s, errors.Join(errs...)
+}
+
+// dataRegions are the numbers of the regions that are not all hole. A sandbox can make
+// holes of many gigabytes for nothing: they are not read. Where the file is read next
+// stays as it was.
+func dataRegions(ctx context.Context, f *os.File, size int64) (_ []int64, err error) {
+	was, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		_, serr := f.Seek(was, io.SeekStart)
+		err = errors.Join(err, serr)
+	}()
+	var out []int64
+	for at := int64(0); at < size; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		data, err := f.Seek(at, unix.SEEK_DATA)
+		if errors.Is(err, syscall.ENXIO) {
+			break // holes to the end
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, data/region)
+		at = (data/region + 1) * region
+	}
+	return out, nil
 }

@@ -189,9 +189,10 @@ func syncDir(path string) error {
 	return d.Sync()
 }
 
-// dropCache makes the next reading of a file one from the disk, as far as what is in
-// memory is not waiting to be written.
+// dropCache makes the next reading of a file one from the disk. What waits to be written
+// is written first, or dropped: the error has been told.
 func dropCache(f *os.File) {
+	_ = f.Sync()
 	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
 

@@ -148,7 +148,7 @@ func TestVerifyWantsTheFileSystemsThatAnImageNeeds(t *testing.T) {
 	}
 	w := begin(t, s, cube.NewSnapshotID())
 	fill(t, w, 4096)
-	im, err := w.Publish(cube.Image{Rootfs: digests[0], Agent: digests[1]}, false)
+	im, err := w.Publish(background, cube.Image{Rootfs: digests[0], Agent: digests[1]}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
