@@ -2,10 +2,10 @@ package gvisor
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -28,23 +28,32 @@ type fakeKeeper struct {
 	answer map[string]fdrpc.Handler // methods that do something else
 }
 
-// fake starts one.
+// fake starts one in this process.
 func fake(t *testing.T, dir, version string) *fakeKeeper {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	k := &fakeKeeper{Server: fdrpc.NewServer(keeperapi.Protocol, keeperapi.Version), kills: make(chan string, 100), answer: map[string]fdrpc.Handler{}}
-	lock, err := os.Create(filepath.Join(dir, keeperLock))
+	k, end, err := startFake(dir, version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock.WriteString(strconv.Itoa(os.Getpid()) + "\n"); err != nil {
-		t.Fatal(err)
+	t.Cleanup(end)
+	return k
+}
+
+func startFake(dir, version string) (_ *fakeKeeper, end func(), err error) {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return nil, nil, err
+	}
+	lock, err := os.Create(filepath.Join(dir, keeperLock))
+	if err != nil {
+		return nil, nil, err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
+		return nil, nil, err
 	}
+	if _, err := fmt.Fprintln(lock, os.Getpid()); err != nil {
+		return nil, nil, err
+	}
+	k := &fakeKeeper{Server: fdrpc.NewServer(keeperapi.Protocol, keeperapi.Version), kills: make(chan string, 100), answer: map[string]fdrpc.Handler{}}
 	info := keeperapi.Info{PID: os.Getpid(), Engine: version, Network: filepath.Join(dir, "network.sock")}
 	k.handle(keeperapi.MethodInfo, func(*fdrpc.Request) (any, error) { return info, nil })
 	k.handle(keeperapi.MethodList, func(*fdrpc.Request) (any, error) {
@@ -63,12 +72,62 @@ func fake(t *testing.T, dir, version string) *fakeKeeper {
 	}
 	l, err := fdrpc.Listen(filepath.Join(dir, keeperSocket), 0o600)
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, err
 	}
 	var serving sync.WaitGroup
 	serving.Go(func() { k.Serve(l) })
-	t.Cleanup(func() { l.Close(); k.Close(); serving.Wait(); lock.Close() })
-	return k
+	return k, func() { l.Close(); k.Close(); serving.Wait(); lock.Close() }, nil
+}
+
+// TestMain is the program of a fake keeper where it is executed as such.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 3 && os.Args[1] == "keeper" {
+		os.Exit(beKeeper(os.Args[3]))
+	}
+	os.Exit(m.Run())
+}
+
+// The files in its directory by which a fake program is told what to do.
+const (
+	gateFile = "gate" // a FIFO: it listens when somebody has opened and closed it
+	liesFile = "lies" // it says that it is of another version
+)
+
+func beKeeper(dir string) int {
+	os.ReadFile(filepath.Join(dir, gateFile))
+	version := place{dir: dir}.started()
+	if _, err := os.Stat(filepath.Join(dir, liesFile)); err == nil {
+		version = "another"
+	}
+	k, end, err := startFake(dir, version)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	told := make(chan struct{})
+	k.on(keeperapi.MethodShutdown, func(context.Context, *fdrpc.Request) error { close(told); return nil })
+	<-told
+	end()
+	return 0
+}
+
+// keeperPrograms installs the fake keeper as versions of the engine.
+func keeperPrograms(t *testing.T, versions ...string) engines {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	en := engines{t.TempDir()}
+	for _, v := range versions {
+		if err := os.MkdirAll(filepath.Dir(en.sentry(v)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(self, en.sentry(v)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return en
 }
 
 // handle says what a method does unless on says something else.

@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 	"syscall"
-	"time"
 
 	cube "cubesandbox"
 	"cubesandbox/gvisor/keeperapi"
@@ -28,6 +27,8 @@ type keeper struct {
 	// Guarded by the mutex of keepers: verbs that use it, and whether it is sent off.
 	users int
 
+	dialing chan struct{} // held by whoever makes the connection
+
 	mu     sync.Mutex // guards the following
 	rpc    *fdrpc.Client
 	ending bool // it is being shut down and must not be started again
@@ -39,7 +40,7 @@ func (k *keeper) version() string { return k.info.Engine }
 
 // connect reaches the keeper of a place, starting it where none runs.
 func connect(ctx context.Context, p place, died func(keeperapi.Life)) (*keeper, error) {
-	k := &keeper{place: p, died: died}
+	k := &keeper{place: p, died: died, dialing: make(chan struct{}, 1)}
 	if err := k.hello(ctx); err != nil {
 		return nil, errors.Join(err, k.close())
 	}
@@ -53,17 +54,24 @@ func (k *keeper) hello(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = rpc.Call(ctx, keeperapi.MethodInfo, nil, nil, &k.info)
-	return err
+	return k.callOn(ctx, rpc, keeperapi.MethodInfo, nil, nil, &k.info)
 }
 
 // leave has the keeper end and another take its place; its lives run on.
 func (k *keeper) leave(ctx context.Context) error {
-	if err := k.call(ctx, keeperapi.MethodLeave, nil, nil, nil); err != nil && !errors.Is(err, cube.ErrUnavailable) {
+	rpc, err := k.connection(ctx)
+	if err != nil {
 		return fmt.Errorf("replace the keeper: %w", err)
 	}
-	<-k.rpc.Done()
-	return nil
+	if err := k.callOn(ctx, rpc, keeperapi.MethodLeave, nil, nil, nil); err != nil && !errors.Is(err, cube.ErrUnavailable) {
+		return fmt.Errorf("replace the keeper: %w", err)
+	}
+	select {
+	case <-rpc.Done():
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the keeper at %s, process %d, does not leave: %w", k.place.dir, k.place.pid(), ctx.Err())
+	}
 }
 
 func inode(path string) (uint64, error) {
@@ -75,24 +83,58 @@ func inode(path string) (uint64, error) {
 // close lets go of the keeper, which goes on.
 func (k *keeper) close() error {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.closed = true
+	rpc := k.rpc
+	k.mu.Unlock()
 	var errs []error
 	if k.net != nil {
 		errs = append(errs, k.net.Close())
 	}
-	if k.rpc != nil {
-		errs = append(errs, k.rpc.Close())
+	if rpc != nil {
+		errs = append(errs, rpc.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// connection returns a connection that works.
+// connection returns a connection that works. Who waits for another to make it waits
+// no longer than ctx.
 func (k *keeper) connection(ctx context.Context) (*fdrpc.Client, error) {
+	if rpc, err := k.connected(); rpc != nil || err != nil {
+		return rpc, err
+	}
+	select {
+	case k.dialing <- struct{}{}:
+		defer func() { <-k.dialing }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("keeper at %s: %w: %w", k.place.dir, cube.ErrUnavailable, ctx.Err())
+	}
+	if rpc, err := k.connected(); rpc != nil || err != nil {
+		return rpc, err
+	}
+	rpc, err := k.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	closed := k.closed
+	if !closed {
+		k.rpc = rpc
+	}
+	k.mu.Unlock()
+	if closed {
+		return nil, errors.Join(errClosed, rpc.Close())
+	}
+	return rpc, nil
+}
+
+var errClosed = fmt.Errorf("engine is closed: %w", cube.ErrUnavailable)
+
+// connected returns the connection that there is, if it works.
+func (k *keeper) connected() (*fdrpc.Client, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
-		return nil, fmt.Errorf("engine is closed: %w", cube.ErrUnavailable)
+		return nil, errClosed
 	}
 	if k.rpc != nil {
 		select {
@@ -104,17 +146,22 @@ func (k *keeper) connection(ctx context.Context) (*fdrpc.Client, error) {
 	if k.ending {
 		return nil, fmt.Errorf("the keeper at %s has been shut down: %w", k.place.dir, cube.ErrUnavailable)
 	}
+	return nil, nil
+}
+
+// dial connects to the keeper of our place, starting it where none runs.
+func (k *keeper) dial(ctx context.Context) (*fdrpc.Client, error) {
 	rpc, err := k.place.dial(ctx, k.note)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
 		if err := k.place.start(ctx); err != nil {
 			return nil, fmt.Errorf("start the keeper: %w", err)
 		}
-		rpc, err = k.place.dial(ctx, k.note)
+		// It is there now, whoever has asked for it goes away.
+		rpc, err = k.place.dial(context.WithoutCancel(ctx), k.note)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("keeper at %s: %w: %w", k.place.dir, cube.ErrUnavailable, err)
 	}
-	k.rpc = rpc
 	return rpc, nil
 }
 
@@ -125,70 +172,6 @@ func (k *keeper) note(method string, body json.RawMessage) {
 	}
 }
 
-// requestTime bounds a request that changes something.
-const requestTime = time.Minute
-
-// call does one request. Where the connection was found broken before anything
-// was sent, it is made again.
-//
-// A request that changes something is not given up when ctx ends: the keeper
-// carries it out all the same, and whoever undoes it must know that. What has not
-// been sent by then is not sent.
-func (k *keeper) call(ctx context.Context, method string, in any, files []*os.File, out any) error {
-	for {
-		rpc, err := k.connection(ctx)
-		if err != nil {
-			return err
-		}
-		err = k.callOn(ctx, rpc, method, in, files, out)
-		if fdrpc.Code(err) != keeperapi.CodeLeaving {
-			return err
-		}
-		// It has not begun; the next keeper will do it.
-		select {
-		case <-rpc.Done():
-		case <-ctx.Done():
-			return err
-		}
-	}
-}
-
-func (k *keeper) callOn(ctx context.Context, rpc *fdrpc.Client, method string, in any, files []*os.File, out any) (err error) {
-	switch method {
-	case keeperapi.MethodInfo, keeperapi.MethodList, keeperapi.MethodUsage, keeperapi.MethodWaitRestore:
-		_, err = rpc.Call(ctx, method, in, files, out)
-		return explain(err)
-	case keeperapi.MethodFiles: // ends when its reader goes
-		_, err = rpc.Call(context.WithoutCancel(ctx), method, in, files, out)
-		return explain(err)
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s: %w", method, err)
-	}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTime)
-	defer cancel()
-	if _, err = rpc.Call(bounded, method, in, files, out); bounded.Err() != nil {
-		return fmt.Errorf("the keeper has not answered within %v: %w: %w", requestTime, cube.ErrUnavailable, err)
-	}
-	return explain(err)
-}
-
-// lives lists all of them.
-func (k *keeper) lives(ctx context.Context) ([]keeperapi.Life, error) {
-	var all []keeperapi.Life
-	for q := (keeperapi.List{}); ; {
-		var page keeperapi.Lives
-		if err := k.call(ctx, keeperapi.MethodList, q, nil, &page); err != nil {
-			return nil, fmt.Errorf("list the lives of the keeper at %s: %w", k.place.dir, err)
-		}
-		all = append(all, page.Lives...)
-		if !page.More {
-			return all, nil
-		}
-		q.After = page.Lives[len(page.Lives)-1].Life
-	}
-}
-
 // shutdown ends the keeper, its cube-network and every life that it has, and
 // returns when its process has let go of its place.
 func (k *keeper) shutdown(ctx context.Context) error {
@@ -196,12 +179,15 @@ func (k *keeper) shutdown(ctx context.Context) error {
 		return err
 	}
 	k.setEnding(true)
-	if err := k.call(ctx, keeperapi.MethodShutdown, nil, nil, nil); err != nil {
-		k.setEnding(false)
+	err := k.call(ctx, keeperapi.MethodShutdown, nil, nil, nil)
+	if err == nil {
+		err = k.place.vacated(ctx)
+	}
+	if err != nil {
+		k.setEnding(false) // it, or the next in its place, can be used and ended again
 		return err
 	}
-	err := k.place.vacated(ctx)
-	return errors.Join(err, k.close(), k.place.remove())
+	return errors.Join(k.close(), k.place.remove())
 }
 
 func (k *keeper) setEnding(yes bool) {

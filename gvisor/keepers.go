@@ -24,10 +24,9 @@ type keepers struct {
 	current *keeper  // of the installed version: what is new is its
 	inUse   *os.File // says that the installed version is
 
-	opening sync.Mutex // held while one is started or sent off
-
-	mu  sync.Mutex // guards the following, and users of each
-	all []*keeper
+	mu      sync.Mutex // guards the following, and users of each
+	all     []*keeper
+	opening map[string]chan struct{} // versions of which one is being started or sent off, closed then
 }
 
 func (ks *keepers) add(k *keeper) {
@@ -67,8 +66,11 @@ func (ks *keepers) hold(ctx context.Context, version string) (_ *keeper, added b
 	if k := ks.tryHold(version); k != nil {
 		return k, false, nil
 	}
-	ks.opening.Lock()
-	defer ks.opening.Unlock()
+	done, err := ks.open(ctx, version)
+	if err != nil {
+		return nil, false, err
+	}
+	defer done()
 	if k := ks.tryHold(version); k != nil {
 		return k, false, nil
 	}
@@ -76,16 +78,62 @@ func (ks *keepers) hold(ctx context.Context, version string) (_ *keeper, added b
 		return nil, false, fmt.Errorf("it was made by engine %s, which is not installed (installed are %s); start a server of that version once with this state directory, or use an image of these: %w",
 			version, strings.Join(ks.engines.installed(), ", "), cube.ErrIncompatible)
 	}
+	// Who asks may go away. A keeper that has been started is ours all the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTime)
+	defer cancel()
 	k, err := connect(ctx, otherPlace(ks.runDir, ks.engines, version), ks.died)
 	if err != nil {
 		return nil, false, err
 	}
 	if k.version() != version {
-		return nil, false, errors.Join(fmt.Errorf("the program of engine %s says that it is %s: %w", version, k.version(), cube.ErrIncompatible), k.close())
+		err := fmt.Errorf("the program of engine %s says that it is %s: %w", version, k.version(), cube.ErrIncompatible)
+		return nil, false, errors.Join(err, ks.turnAway(ctx, k))
 	}
 	k.users = 1
 	ks.add(k)
 	return k, true, nil
+}
+
+// openTime bounds how long a keeper may take to start and say who it is.
+const openTime = time.Minute
+
+// open waits until no other keeper of a version is being started or sent off, and says
+// that one is, until done is called.
+func (ks *keepers) open(ctx context.Context, version string) (done func(), err error) {
+	for {
+		ks.mu.Lock()
+		other := ks.opening[version]
+		if other == nil {
+			mine := make(chan struct{})
+			if ks.opening == nil {
+				ks.opening = map[string]chan struct{}{}
+			}
+			ks.opening[version] = mine
+			ks.mu.Unlock()
+			return func() {
+				ks.mu.Lock()
+				delete(ks.opening, version)
+				ks.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		ks.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("a keeper of engine %s is being started or ended: %w", version, ctx.Err())
+		}
+	}
+}
+
+// turnAway ends a keeper that is not what it was taken for, unless somebody has it.
+func (ks *keepers) turnAway(ctx context.Context, k *keeper) error {
+	lives, err := k.lives(ctx)
+	known := slices.ContainsFunc(ks.list(), func(o *keeper) bool { return o.place.dir == k.place.dir })
+	if err != nil || len(lives) > 0 || known {
+		return errors.Join(err, k.close())
+	}
+	return errors.Join(k.shutdown(ctx), k.close())
 }
 
 func (ks *keepers) tryHold(version string) *keeper {
@@ -111,8 +159,11 @@ func (ks *keepers) release(k *keeper) {
 // sendOff ends a keeper that has no lives and that nobody uses, and reports whether
 // it is gone.
 func (ks *keepers) sendOff(ctx context.Context, k *keeper) (bool, error) {
-	ks.opening.Lock() // nobody starts another in its place meanwhile
-	defer ks.opening.Unlock()
+	done, err := ks.open(ctx, k.version()) // nobody starts another in its place meanwhile
+	if err != nil {
+		return false, err
+	}
+	defer done()
 	if !ks.take(k) {
 		return false, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -71,8 +72,24 @@ func shortHash(s string) string {
 	return hex.EncodeToString(h[:4])
 }
 
+// dial connects to the keeper that listens here. One that has been stopped takes
+// connections all the same, and says nothing.
 func (p place) dial(ctx context.Context, note func(string, json.RawMessage)) (*fdrpc.Client, error) {
-	return fdrpc.Dial(ctx, filepath.Join(p.dir, keeperSocket), keeperapi.Protocol, keeperapi.Version, note)
+	late := notWithin(answerTime)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, late)
+	defer cancel()
+	c, err := fdrpc.Dial(ctx, filepath.Join(p.dir, keeperSocket), keeperapi.Protocol, keeperapi.Version, note)
+	if err != nil && context.Cause(ctx) == late {
+		err = fmt.Errorf("process %d %w", p.pid(), late)
+	}
+	return c, err
+}
+
+// pid is the process of the keeper that runs or ran here last; 0 where that is not known.
+func (p place) pid() int {
+	b, _ := os.ReadFile(filepath.Join(p.dir, keeperLock))
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+	return pid
 }
 
 // inUse reports whether a keeper runs here or has left something behind.
@@ -105,6 +122,14 @@ func (p place) vacated(ctx context.Context) error {
 		return err
 	}
 	defer f.Close()
+	if err := flock(ctx, f); err != nil {
+		return fmt.Errorf("the keeper at %s, process %d, has shut down and does not end: %w", p.dir, p.pid(), err)
+	}
+	return nil
+}
+
+// flock waits for the lock of a file until ctx ends.
+func flock(ctx context.Context, f *os.File) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -115,7 +140,7 @@ func (p place) vacated(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("the keeper at %s has shut down and does not end: %w", p.dir, ctx.Err())
+			return ctx.Err()
 		}
 	}
 }
@@ -147,8 +172,8 @@ func (p place) start(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return err
+	if err := flock(ctx, lock); err != nil {
+		return fmt.Errorf("another process is starting it: %w", err)
 	}
 	if c, err := p.dial(ctx, nil); err == nil {
 		return c.Close() // somebody was quicker
@@ -218,11 +243,20 @@ func (p place) launch(ctx context.Context, inUse *os.File) error {
 		case err := <-ended:
 			return fmt.Errorf("%s ended at once: %v: %s", sentry, err, lastLine(logPath))
 		case <-deadline:
-			return fmt.Errorf("%s does not listen after 30 s; see %s", sentry, logPath)
+			return errors.Join(fmt.Errorf("%s does not listen after 30 s; see %s", sentry, logPath), p.discard(cmd.Process))
 		case <-ctx.Done():
-			return ctx.Err()
+			return errors.Join(ctx.Err(), p.discard(cmd.Process))
 		}
 	}
+}
+
+// discard ends a keeper that does not listen, unless it has its place already and is
+// slow: it waits for another that does not end, and so would each that is started later.
+func (p place) discard(keeper *os.Process) error {
+	if p.pid() == keeper.Pid {
+		return nil
+	}
+	return keeper.Kill()
 }
 
 func lastLine(path string) string {

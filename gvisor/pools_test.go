@@ -13,8 +13,10 @@ func TestAPoolsMemberThatDiesStopsNobody(t *testing.T) {
 	e, f := fakeEngine(t, 1<<40)
 	k := e.keepers.current
 	sh := shape{engine: "v1"}
+	e.pools.mu.Lock()
 	e.pools.ready[sh] = []life{{"aaaa", k}, {"bbbb", k}}
 	e.pools.restored["t"] = []member{{life: life{"cccc", k}}}
+	e.pools.mu.Unlock()
 	answer := make(chan error, 3)
 	for _, id := range []string{"aaaa", "cccc"} {
 		f.Notify(keeperapi.NoteDied, keeperapi.Life{Life: id, State: keeperapi.StateDead,
