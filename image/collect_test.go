@@ -1,6 +1,7 @@
 package image
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -108,6 +109,9 @@ func TestNoFileSystemIsFreedWhileAManifestCannotBeRead(t *testing.T) {
 	path := filepath.Join(s.Dir(im.ID), manifestName)
 	was := read(t, path)
 	flip(t, path, 3)
+	if got, err := s.Image(im.ID); !names(err, manifestName) || !got.Durable {
+		t.Errorf("got %+v, %v; want a CorruptError of what is durable", got, err)
+	}
 	if got, err := s.Collect(background, false); !names(err, manifestName) || len(got) != 0 {
 		t.Errorf("got %v, %v; want a CorruptError that names the manifest", got, err)
 	}
@@ -133,6 +137,29 @@ func TestWhatAPowerCutHasTornIsGarbageOnlyIfItWasNeverDurable(t *testing.T) {
 	}
 	if exists(s.Dir(torn.ID)) || !exists(s.Dir(durable.ID)) || !exists(s.Dir(young.ID)) {
 		t.Error("not the torn one alone was freed")
+	}
+}
+
+func TestWhatAPowerCutHasTornIsGarbageAtOnceForWhoComesLater(t *testing.T) {
+	s := open(t)
+	torn, durable := publishAll(t, s, false), publishAll(t, s, true)
+	for _, im := range []cube.Image{torn, durable} {
+		if err := os.Truncate(filepath.Join(s.Dir(im.ID), manifestName), 0); err != nil {
+			t.Fatal(err)
+		}
+		// Less than an hour ago.
+		then := time.Now().Add(-time.Minute)
+		if err := os.Chtimes(s.Dir(im.ID), then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.opened = time.Now().Add(-2 * time.Minute) // it may be by somebody who is at work
+	if got, err := s.Collect(background, true); len(got) != 0 || !errors.Is(err, cube.ErrCorrupt) {
+		t.Errorf("got %v, %v; want nothing: the hour of grace", got, err)
+	}
+	got, err := reopen(t, s.dir).Collect(background, false)
+	if len(got) != 1 || got[0].Name != string(torn.ID) || !names(err, manifestName) || !exists(s.Dir(durable.ID)) {
+		t.Errorf("got %v, %v; want the one that was not durable", got, err)
 	}
 }
 

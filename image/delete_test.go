@@ -95,8 +95,8 @@ func TestWhatIsDamagedCanBeHiddenAndDeleted(t *testing.T) {
 		if err := spoil(filepath.Join(s.Dir(im.ID), manifestName)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Image(im.ID); !names(err, manifestName) {
-			t.Fatalf("%s: got %v, want a CorruptError that names it", what, err)
+		if got, err := s.Image(im.ID); !names(err, manifestName) || got.ID != im.ID || got.Durable {
+			t.Fatalf("%s: got %+v, %v; want a CorruptError that names it, not durable", what, got, err)
 		}
 		if _, err := s.Needed(); !errors.Is(err, cube.ErrCorrupt) {
 			t.Errorf("%s: needed: got %v, want ErrCorrupt", what, err)

@@ -16,8 +16,11 @@ import (
 type Images interface {
 	// PutRootfs takes a file into the store and returns its SHA-256, in hex.
 	PutRootfs(ctx context.Context, path string) (digest string, err error)
-	// Image returns a published image, or an error that wraps cube.ErrNotFound.
+	// Image returns a published image, or an error that wraps cube.ErrNotFound. Of one
+	// that is cube.ErrCorrupt it also says whether it was durable.
 	Image(id cube.ImageID) (cube.Image, error)
+	// Delete frees one.
+	Delete(id cube.ImageID) error
 }
 
 // Engine is the part of cube.Engine that a build needs.
@@ -71,7 +74,12 @@ func Build(ctx context.Context, o Options) (cube.Image, error) {
 		o.Progress.Note("  template %s is there: %s", def.Name, id)
 		return image, nil
 	}
-	if !errors.Is(err, cube.ErrNotFound) {
+	if errors.Is(err, cube.ErrCorrupt) && !image.Durable {
+		// A power cut came before a build was done: it was promised to nobody.
+		o.Progress.Note("  template %s: %s was never finished; it is made again", def.Name, id)
+		err = o.Images.Delete(id)
+	}
+	if err != nil && !errors.Is(err, cube.ErrNotFound) {
 		return cube.Image{}, err
 	}
 	digest, err := o.Images.PutRootfs(ctx, rootfs.Path)

@@ -24,6 +24,7 @@ import (
 type store struct {
 	digest string // what PutRootfs says
 	images map[cube.ImageID]cube.Image
+	torn   map[cube.ImageID]bool // those whose manifest is; whether they were durable
 }
 
 func (s *store) PutRootfs(_ context.Context, path string) (string, error) {
@@ -37,7 +38,16 @@ func (s *store) Image(id cube.ImageID) (cube.Image, error) {
 	if im, ok := s.images[id]; ok {
 		return im, nil
 	}
+	if durable, ok := s.torn[id]; ok {
+		return cube.Image{ID: id, Durable: durable}, &cube.CorruptError{Image: id, File: "manifest.json"}
+	}
 	return cube.Image{}, fmt.Errorf("image %s: %w", id, cube.ErrNotFound)
+}
+
+func (s *store) Delete(id cube.ImageID) error {
+	delete(s.images, id)
+	delete(s.torn, id)
+	return nil
 }
 
 // guestEngine is an engine whose only guest is an HTTP server of the test.
@@ -159,6 +169,26 @@ func TestBuildBootsWarmsAndSavesOnce(t *testing.T) {
 	other, err := Build(context.Background(), o)
 	if err != nil || other.ID == image.ID || e.booted != 2 {
 		t.Errorf("for another engine: %+v, %v, %d boots", other, err, e.booted)
+	}
+}
+
+func TestATemplateThatAPowerCutHasTornIsBuiltAgainUnlessItWasDurable(t *testing.T) {
+	s, e, o := setUp(t)
+	image, err := Build(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, durable := range []bool{true, false} {
+		delete(s.images, image.ID)
+		s.torn = map[cube.ImageID]bool{image.ID: durable}
+		e.saved = 0
+		again, err := Build(context.Background(), o)
+		if durable && (!errors.Is(err, cube.ErrCorrupt) || e.saved != 0 || len(s.torn) != 1) {
+			t.Errorf("durable: got %v after %d saves, want ErrCorrupt and it to stay", err, e.saved)
+		}
+		if !durable && (err != nil || again.ID != image.ID || e.saved != 1 || len(s.torn) != 0) {
+			t.Errorf("not durable: got %v, %v after %d saves, want it built again", again, err, e.saved)
+		}
 	}
 }
 
