@@ -75,7 +75,9 @@ func (s *Server) writeFile(w http.ResponseWriter, r *http.Request) {
 }
 
 // errStop is what the data plane says for the agent when the server stops.
-var errStop = connect.NewError(connect.CodeUnavailable, errors.New("the server is restarting; connect again"))
+func errStop() error {
+	return connect.NewError(connect.CodeUnavailable, errors.New("the server is restarting; connect again"))
+}
 
 // programs are those that run. These there are: "echo WORDS" to standard output,
 // "complain WORDS" to standard error, "exit N", "/bin/true", "signal N", "cat", "whoami", "env",
@@ -114,7 +116,7 @@ func (s *Server) Running() int {
 // Start implements process.Process.
 func (p *programs) Start(ctx context.Context, r *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
 	if r.Msg.GetProcess().GetCmd() == "stop before" {
-		return errStop
+		return errStop()
 	}
 	p.mu.Lock()
 	p.last++
@@ -154,7 +156,7 @@ func (g *program) run(ctx context.Context, r *connect.Request[process.StartReque
 	case "complain":
 		out(&process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stderr{Stderr: []byte(strings.Join(args, " ") + "\n")}})
 	case "stop":
-		return 0, errStop
+		return 0, errStop()
 	case "/bin/true":
 	case "exit":
 		return strconv.Atoi(args[0])
