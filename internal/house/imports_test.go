@@ -74,8 +74,9 @@ func wiring(dir string) bool {
 // things.
 var edges = map[string][]string{
 	// The engine is where saved states, the stack of each sandbox and its agent
-	// come together; it speaks to the last two by their wire protocols.
-	"gvisor": {"image", "network", "network/api", "guest/agentclient"},
+	// come together; it speaks to the last two by their wire protocols, and looks by the
+	// agent's own rules whether that could put files back.
+	"gvisor": {"image", "network", "network/api", "guest/agentclient", "guest/layer"},
 	// A template is booted once, and commands run in it before it is saved.
 	"template": {"guest/agentclient"},
 	// The demonstration is the probe, told as a story.
