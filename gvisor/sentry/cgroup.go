@@ -82,8 +82,26 @@ func findHierarchies(mountinfo, node string) (*hierarchies, error) {
 	return h, nil
 }
 
+// parentTries is how often what another keeper, which ends, has just removed is made
+// again.
+const parentTries = 20
+
 // delegate hands the controllers of version 2 down to our node.
 func (h *hierarchies) delegate() error {
+	return again(h.handDown)
+}
+
+// again calls f until what it needs is not removed meanwhile.
+func again(f func() error) (err error) {
+	for range parentTries {
+		if err = f(); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return err
+}
+
+func (h *hierarchies) handDown() error {
 	dir := h.v2
 	for _, part := range append([]string{""}, strings.Split(h.node, "/")...) {
 		dir = filepath.Join(dir, part)
@@ -136,10 +154,8 @@ func (g *group) create(l cube.Limits) (err error) {
 			g.remove()
 		}
 	}()
-	for _, d := range g.dirs() {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			return err
-		}
+	if err := g.mkdir(); err != nil {
+		return err
 	}
 	// gVisor's threads and stubs count here too, and a sentry that cannot make a
 	// thread crashes: this bounds a runaway sentry, not the guest.
@@ -159,6 +175,24 @@ func (g *group) create(l cube.Limits) (err error) {
 	}
 	if g.h.v1["cpu"] != "" {
 		err = errors.Join(err, write(g.v1dir("cpu"), "cpu.cfs_period_us", "100000"), write(g.v1dir("cpu"), "cpu.cfs_quota_us", quota))
+	}
+	return err
+}
+
+// mkdir makes the group's directories. Our node may have been removed, with those above
+// it, by a keeper that ended when nothing was in it; once a group is, nobody can.
+func (g *group) mkdir() error {
+	for _, d := range g.dirs() {
+		if err := again(func() error { return os.MkdirAll(d, 0o755) }); err != nil {
+			return err
+		}
+	}
+	if !g.h.limited {
+		return nil
+	}
+	_, err := os.Lstat(filepath.Join(g.v2dir(), "memory.max"))
+	if errors.Is(err, os.ErrNotExist) { // the node was made anew
+		return g.h.delegate()
 	}
 	return err
 }
@@ -285,7 +319,8 @@ func (g *group) remove() error {
 	return errors.Join(errs...)
 }
 
-// removeNode deletes our node, and those above it, where they are empty.
+// removeNode deletes our node, and those above it, where they are empty. Another keeper
+// that finds them gone makes them again.
 func (h *hierarchies) removeNode() {
 	for _, d := range (&group{h: h}).dirs() {
 		for range strings.Split(h.node, "/") {
