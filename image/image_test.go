@@ -189,21 +189,56 @@ func TestAnIDIsGivenOnce(t *testing.T) {
 	}
 }
 
-func TestAHoleInThePagesIsAFullDisk(t *testing.T) {
+func TestAHoleInWhatTheEngineWroteIsAFullDisk(t *testing.T) {
 	s := open(t)
-	for name, spoil := range map[string]func(f *os.File) error{
-		"hole in the middle": func(f *os.File) error { return syscall.Fallocate(int(f.Fd()), 3, 1<<20, 1<<20) },
-		"hole at the end":    func(f *os.File) error { return f.Truncate(4 << 20) },
-		"cut within a page":  func(f *os.File) error { return f.Truncate(2<<20 + 100) },
+	middle := func(f *os.File) error { return syscall.Fallocate(int(f.Fd()), 3, 1<<20, 1<<20) }
+	end := func(f *os.File) error { return f.Truncate(4 << 20) }
+	for _, c := range []struct {
+		file, name string
+		spoil      func(f *os.File) error
+	}{
+		{"kernel", "hole in the middle", middle},
+		{"kernel", "hole at the end", end},
+		{"kernel", "empty", func(f *os.File) error { return f.Truncate(0) }},
+		{"pages-meta", "hole in the middle", middle},
+		{"pages-meta", "hole at the end", end},
+		{"pages-meta", "empty", func(f *os.File) error { return f.Truncate(0) }},
+		{"pages", "hole in the middle", middle},
+		{"pages", "hole at the end", end},
+		{"pages", "cut within a page", func(f *os.File) error { return f.Truncate(2<<20 + 100) }},
 	} {
 		w := begin(t, s, cube.NewSnapshotID())
-		fill(t, w, 3<<20)
-		if err := spoil(w.Files[pagesIndex]); err != nil {
-			t.Fatal(err)
+		for i, f := range w.Files {
+			if _, err := f.Write(content(3 << 20)); err != nil {
+				t.Fatal(err)
+			}
+			if memoryNames[i] == c.file {
+				if err := c.spoil(f); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 		if _, err := w.Publish(background, cube.Image{}, false); !errors.Is(err, cube.ErrNoSpace) {
-			t.Errorf("%s: got %v, want ErrNoSpace", name, err)
+			t.Errorf("%s, %s: got %v, want ErrNoSpace", c.file, c.name, err)
 		}
+		wantGone(t, s, w.id)
+	}
+}
+
+// A tar of files has the holes that the files have.
+func TestAHoleInADiskIsNone(t *testing.T) {
+	s := open(t)
+	w := begin(t, s, cube.NewSnapshotID())
+	fill(t, w, 4096)
+	if err := w.Disk.Truncate(1 << 30); err != nil {
+		t.Fatal(err)
+	}
+	im, err := w.Publish(background, cube.Image{}, false)
+	if err != nil || im.FilesBytes != 1<<30 || im.Bytes > 1<<20 {
+		t.Fatalf("got %+v, %v", im, err)
+	}
+	if err := s.Verify(background, im.ID); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -91,7 +91,7 @@ func (w *Writer) verify(ctx context.Context, m *manifest, parts []part) error {
 			return noSpace(fmt.Errorf("image %s: verify %s: %w", w.id, p.name, err))
 		}
 		s.Name = p.name
-		if err := whole(p.file, s.Size, p.name == memoryNames[pagesIndex]); err != nil {
+		if err := whole(p.name, p.file, s.Size); err != nil {
 			return fmt.Errorf("image %s: %s: %w", w.id, p.name, err)
 		}
 		if err := p.file.Chmod(0o400); err != nil {

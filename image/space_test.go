@@ -179,3 +179,59 @@ func TestAFullDiskKeepsNobodyFromOpeningUsingHidingAndDeleting(t *testing.T) {
 	}
 	wantNothingStaged(t, s)
 }
+
+// crammed is a store on a disk where neither a byte nor a name in staging finds room,
+// with two images on it.
+func crammed(t *testing.T) (s *Store, one, other cube.Image) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "disk")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 32<<20)); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", "1024", file)
+	dir := mount(t, file).dir
+	s = reopen(t, filepath.Join(dir, "s"))
+	one, other = publishAll(t, s, true), publishAll(t, s, false)
+	for _, chunk := range []int{1 << 20, 512} {
+		f, err := os.Create(filepath.Join(dir, fmt.Sprint("ballast", chunk)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, err = f.Write(make([]byte, chunk))
+		}
+		f.Close()
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("the disk does not fill: %v", err)
+		}
+	}
+	// Other names of one file need no more than room in the directory.
+	for n := 0; ; n++ {
+		err := os.Link(filepath.Join(dir, "ballast512"), filepath.Join(s.stagingDir(), fmt.Sprintf("%-20d", n)))
+		if errors.Is(err, syscall.ENOSPC) {
+			return s, one, other
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestWhereNoNameFindsRoomAnImageIsDeletedInPlace(t *testing.T) {
+	s, one, other := crammed(t)
+	if err := os.Rename(s.Dir(one.ID), filepath.Join(s.stagingDir(), trashPrefix+string(one.ID)+"-0123456789ab")); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("got %v, want ENOSPC; the test shows nothing", err)
+	}
+	if err := s.Hide(one.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DeleteHidden(one.ID); err != nil || exists(s.Dir(one.ID)) {
+		t.Errorf("got %v", err)
+	}
+	if err := use(s, other.ID); err != nil {
+		t.Errorf("the other: %v", err)
+	}
+	if _, err := s.Image(one.ID); !errors.Is(err, cube.ErrNotFound) {
+		t.Errorf("got %v, want ErrNotFound", err)
+	}
+}
