@@ -28,8 +28,12 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) (status int) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	var err error
-	if s, err = lab.OpenServer(ctx); err == nil {
+	err := lab.Shortly("TestNothingIsLostWhereverTheServerIsKilled", "TestALostAnswerIsAskedForAgainWithTheSameKey",
+		"TestAKeyIsGoodForOneRequest", "TestWhatDiedIsReportedAndRecovered", "TestWhatIsToBeRecoveredByItselfIs")
+	if err == nil {
+		s, err = lab.OpenServer(ctx)
+	}
+	if err == nil {
 		api, key = s.State.API, s.Key
 		users, err = client.New(client.Options{APIURL: "http://" + api, SandboxURL: "http://" + s.State.Data, Key: key})
 	}
