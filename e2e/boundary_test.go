@@ -169,21 +169,22 @@ func tooLate(t *testing.T, place string) bool {
 	return strings.Contains(string(b), "too late to fail") && strings.Contains(string(b), place)
 }
 
-// pauserEnv has this program pause the sandbox that it describes, and be killed when
-// the image is published.
+// pauserEnv has this program pause the sandbox that it describes, and be killed
+// somewhere on the way.
 const pauserEnv = "CUBE_E2E_PAUSER"
 
 type pauser struct {
 	Options local.Options
 	Sandbox cube.SandboxID
 	Image   cube.ImageID
+	At      string // what has it be killed
 }
 
 func pauseAndDie() int {
 	var p pauser
 	err := json.Unmarshal([]byte(os.Getenv(pauserEnv)), &p)
 	if err == nil {
-		err = failpoint.Arm("engine/pause/published=kill")
+		err = failpoint.Arm(p.At)
 	}
 	if err == nil {
 		err = p.pause()
@@ -201,13 +202,18 @@ func (p pauser) pause() error {
 	return err
 }
 
-// diePausing has a server be killed when it has published the image of a pause, and
-// its frozen sandbox still is there.
-func diePausing(t *testing.T) *bound {
+// published has a server be killed when it has published the image of a pause, and its
+// frozen sandbox still is there.
+const published = "engine/pause/published=kill"
+
+// diePausing has a server be killed somewhere in a pause of a sandbox, in which
+// something is done before.
+func diePausing(t *testing.T, at, before string) *bound {
 	t.Helper()
 	b := newBound(t)
+	sh(t, b.id, before)
 	noError(t, l.Close(), "close the engine")
-	js, err := json.Marshal(pauser{l.Options(), b.id, b.image})
+	js, err := json.Marshal(pauser{l.Options(), b.id, b.image, at})
 	noError(t, err, "describe it")
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), pauserEnv+"="+string(js))
@@ -221,7 +227,7 @@ func diePausing(t *testing.T) *bound {
 
 func TestAPauseThatWasPublishedIsCompletedByTheNextServer(t *testing.T) {
 	l.Guard(t)
-	b := diePausing(t)
+	b := diePausing(t, published, "true")
 	// As if the power had been cut before: the next one makes up for it.
 	noError(t, os.Remove(filepath.Join(l.Images.Dir(b.image), "durable")), "the mark of a durable image")
 	noError(t, l.Take(t.Context()), "open the engine again")
@@ -241,7 +247,7 @@ func TestAPauseThatWasPublishedIsCompletedByTheNextServer(t *testing.T) {
 // bad before the sandbox is ended for it, the sandbox goes on.
 func TestAnImageThatIsNotWholeCostsNoFrozenSandbox(t *testing.T) {
 	l.Guard(t)
-	b := diePausing(t)
+	b := diePausing(t, published, "true")
 	l.Alter(t, b.image)
 	noError(t, l.Take(t.Context()), "open the engine again")
 	b.asBefore(t)

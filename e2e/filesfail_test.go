@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	cube "cubesandbox"
+	"cubesandbox/e2e/lab"
 	"cubesandbox/gvisor/keeperapi"
 	"cubesandbox/internal/failpoint"
 	"cubesandbox/internal/fdrpc"
@@ -133,21 +135,82 @@ func TestASandboxWhoseSentryEndsAfterItsMemoryWasSavedIsPaused(t *testing.T) {
 	}
 }
 
-func TestADeathByItsFilesIsToldWhereTheImageIsNotPublished(t *testing.T) {
+func TestWhereASentryHasEndedByItsFilesAPauseCannotBeTakenBack(t *testing.T) {
 	l.Guard(t)
 	id := small(t, func(l *cube.Limits) { l.MemoryMiB, l.Pids = 128, 64 })
-	sh(t, id, "truncate -s 3G /root/huge")
-	events := l.Engine.Events(t.Context())
-	armed(t, "engine/pause/published=error(here)")
+	sh(t, id, "truncate -s 3G /root/huge; echo precious >/root/precious")
+	disarm := armed(t, "engine/pause/files=error(here)")
+	img := pause(t, id, cube.Pausing{})
+	disarm()
+	if img.FilesBytes != 0 || img.PagesBytes == 0 || !img.Durable {
+		t.Errorf("got %+v, want its memory, durable", img)
+	}
+	resume(t, id, 2, img.ID, false)
+	if got := sh(t, id, "cat /root/precious"); got != "precious" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestAServerThatIsKilledWhenItsFilesHaveEndedASentryCostsNothing(t *testing.T) {
+	l.Guard(t)
+	b := diePausing(t, "engine/pause/files=kill", "truncate -s 3G /root/huge")
+	noError(t, l.Take(t.Context()), "open the engine again")
+	noSandbox(t, b.id)
+	resume(t, b.id, 2, b.image, false)
+	if got := l.Check(t, b.id); got.Identity != b.life.Identity || got.Uses != b.life.Uses+1 {
+		t.Errorf("got %+v after %+v", got, b.life)
+	}
+}
+
+func TestHolesKeepAPauseNoLongerThanADiskIsLarge(t *testing.T) {
+	l.Guard(t)
+	id := small(t, func(l *cube.Limits) { l.MemoryMiB, l.Pids, l.DiskMiB = 128, 64, 64 })
+	sh(t, id, "seq -f /root/hole%g 300 | xargs truncate -s 20M; echo precious >/root/precious")
+	img := pause(t, id, cube.Pausing{})
+	if img.FilesBytes != 0 || img.PagesBytes == 0 {
+		t.Errorf("got %+v, want its memory alone", img)
+	}
+	resume(t, id, 2, img.ID, false)
+	_, err := l.Engine.Pause(t.Context(), id, cube.NewSnapshotID(), cube.Pausing{FilesOnly: true})
+	if err == nil || !strings.Contains(err.Error(), "holes") {
+		t.Errorf("files alone: got %v, want that they have holes", err)
+	}
+	if got := sh(t, id, "cat /root/precious; stat -c %s /root/hole300"); got != fmt.Sprintf("precious\n%d", 20<<20) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestAKillDoesNotWaitForTheFilesOfAPause(t *testing.T) {
+	l.Guard(t)
+	id := small(t, func(l *cube.Limits) { l.MemoryMiB, l.DiskMiB = 256, 1<<24 })
+	// Much longer than a test may take.
+	sh(t, id, "seq -f /root/hole%g 4000 | xargs truncate -s 50M")
+	const place = "image/publish/renamed"
+	passes := failpoint.Passes(place)
+	armed(t, place+"=error(here)@1000000")
+	paused := make(chan error, 1)
 	im := cube.NewSnapshotID()
-	_, err := l.Engine.Pause(t.Context(), id, im, cube.Pausing{})
-	if !errors.Is(err, cube.ErrDead) {
-		t.Errorf("got %v, want dead", err)
+	go func() {
+		_, err := l.Engine.Pause(t.Context(), id, im, cube.Pausing{})
+		paused <- err
+	}()
+	noError(t, lab.Until(20*time.Second, "its memory is published", func() error {
+		if failpoint.Passes(place) == passes {
+			return errors.New("not yet")
+		}
+		return nil
+	}), "wait")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := l.Engine.Kill(ctx, id); err != nil && !errors.Is(err, cube.ErrNotFound) {
+		t.Errorf("kill: %v", err)
 	}
-	if ev := event(t, events, cube.EventDied, id); ev.Death == nil || ev.Death.Reason != cube.DeathOOM {
-		t.Errorf("got %+v, want a death by oom", ev)
+	noError(t, <-paused, "pause")
+	noSandbox(t, id)
+	img, err := l.Images.Image(im)
+	if err != nil || img.FilesBytes != 0 {
+		t.Errorf("got %+v, %v; want its memory alone", img, err)
 	}
-	noImage(t, im)
 }
 
 func TestASentryIsGivenAPipeForItsFilesAndNothingElse(t *testing.T) {

@@ -4,26 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	cube "cubesandbox"
+	"cubesandbox/guest/layer"
 	"cubesandbox/gvisor/keeperapi"
-	"cubesandbox/image"
 	"cubesandbox/internal/timing"
-)
-
-// What a layer may be as a tar.
-const (
-	// layerStall is how long a sentry may write nothing of it.
-	layerStall = 60 * time.Second
-	// layerSlack is what it may have above twice what the layer takes on disk, in
-	// bytes that are not zero. Of a guest's own files it decides how they are stored.
-	layerSlack = 64 << 20
-	// pipeSize is what the pipe holds, in bytes: the most that the kernel gives anybody.
-	pipeSize = 1 << 20
 )
 
 // keep says that the state of a sandbox is in an image, whatever becomes of its life.
@@ -39,34 +27,89 @@ func (e *Engine) keep(s *sandbox, yes bool) {
 	}
 }
 
-// filesApart adds the files of a frozen life, whose memory has been saved, to its
-// image, apart from the memory. Where that cannot be done the memory has them: it is a
-// failure only for a pause that is to keep files alone, of a life that can run on.
-// Where it is the end of the life there is no way back, and the context that the pause
-// goes on with does not end.
-func (e *Engine) filesApart(ctx context.Context, l life, w *image.Writer, p cube.Pausing) (context.Context, error) {
+// hurry ends what a pause does beyond what it must: somebody waits for its end.
+func (s *sandbox) hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.extra != nil {
+		s.extra()
+	}
+}
+
+// extraStep gives a context that also ends with hurry.
+func (s *sandbox) extraStep(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.extra = cancel
+	return ctx, func() {
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.extra = nil
+	}
+}
+
+// runs reports whether a life is known to be able to run on.
+func (l life) runs() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err := l.usage(ctx)
+	return err == nil
+}
+
+// filesApart adds the files of a frozen life to its image, which is published, apart
+// from the memory. Where that cannot be done the memory has them: it is a failure only
+// for a pause that is to keep files alone. Those are looked through before the memory
+// is dropped.
+func (e *Engine) filesApart(ctx context.Context, s *sandbox, l life, im cube.Image, p cube.Pausing) (cube.Image, error) {
 	defer timing.Phase(ctx, "files")()
-	err := e.writeLayer(ctx, l, w.Disk)
+	ctx, done := s.extraStep(ctx)
+	defer done()
+	var useless error
+	out, err := e.images.AddDisk(ctx, im.ID, func(f *os.File) error {
+		if err := e.writeLayer(ctx, l, im.Limits, f, !p.FilesOnly); err != nil || !p.FilesOnly {
+			return err
+		}
+		useless = checkLayer(f)
+		return useless
+	})
 	if err == nil && p.FilesOnly {
-		return ctx, w.DropMemory()
+		out, err = e.images.DropMemory(im.ID)
 	}
 	if err == nil {
-		return ctx, nil
+		return out, nil
 	}
-	if errors.Is(err, cube.ErrDead) || errors.Is(err, os.ErrDeadlineExceeded) {
-		ctx = context.WithoutCancel(ctx)
-	} else if p.FilesOnly {
-		return ctx, fmt.Errorf("files apart from memory: %w", err)
+	if p.FilesOnly && useless == nil {
+		return im, fmt.Errorf("files apart from memory: %w", err)
 	}
-	e.log.Warn("an image has its files in its memory alone", "life", l.id, "error", err)
-	return ctx, w.Disk.Truncate(0)
+	e.log.Warn("an image has its files in its memory alone", "image", im.ID, "life", l.id, "error", err)
+	return im, nil
+}
+
+// checkLayer says why a layer could not be put back in place.
+func checkLayer(f *os.File) error {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := layer.Check(f); err != nil {
+		return fmt.Errorf("its files could not be put back: %w", err)
+	}
+	return nil
 }
 
 // writeLayer has a life's writable layer written to a file, as a tar with holes.
-func (e *Engine) writeLayer(ctx context.Context, l life, to *os.File) error {
+// optional: it must not take the last of the disk.
+func (e *Engine) writeLayer(ctx context.Context, l life, limits cube.Limits, to *os.File, optional bool) error {
 	u, err := l.usage(ctx)
 	if err != nil {
 		return err
+	}
+	b := boundsOf(u.GuestFiles, limits)
+	if optional {
+		if b.spare, err = spareOf(to); err != nil {
+			return err
+		}
 	}
 	done, err := e.reserveLayer(u.GuestFiles)
 	if err != nil {
@@ -83,12 +126,16 @@ func (e *Engine) writeLayer(ctx context.Context, l life, to *os.File) error {
 		defer w.Close()
 		asked <- l.call(ctx, keeperapi.MethodFiles, []*os.File{w}, nil)
 	}()
+	ctx, cancel := context.WithTimeoutCause(ctx, b.time, errSlow)
+	defer cancel()
 	defer cancelRead(ctx, r)()
-	copied := copyLayer(ctx, to, r, 2*u.GuestFiles+layerSlack)
+	copied := copyLayer(ctx, to, r, b)
 	r.Close() // a sentry that still writes fails now
+	stall := time.NewTimer(layerStall)
+	defer stall.Stop()
 	select {
 	case err = <-asked:
-	case <-time.After(layerStall):
+	case <-stall.C:
 		return fmt.Errorf("the sentry does not stop writing: %w", os.ErrDeadlineExceeded)
 	}
 	if errors.Is(err, cube.ErrDead) {
@@ -104,25 +151,4 @@ func (e *Engine) reserveLayer(bytes int64) (done func(), err error) {
 		return func() {}, nil
 	}
 	return e.admission.try(e, bytes)
-}
-
-// cancelRead ends what is being read of a file when ctx ends.
-func cancelRead(ctx context.Context, r *os.File) (stop func() bool) {
-	return context.AfterFunc(ctx, func() { r.SetReadDeadline(time.Unix(1, 0)) })
-}
-
-// pipe gives a pipe whose writing end blocks and whose reading end has deadlines.
-func pipe() (r, w *os.File, err error) {
-	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return nil, nil, fmt.Errorf("pipe: %w", err)
-	}
-	unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize) // smaller is slower, and does
-	w = os.NewFile(uintptr(fds[1]), "pipe")
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		unix.Close(fds[0])
-		w.Close()
-		return nil, nil, fmt.Errorf("pipe: %w", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "pipe"), w, nil
 }

@@ -46,6 +46,9 @@ func shapeOf(im cube.Image) shape { return shape{im.Engine, im.Rootfs, im.Agent,
 // bootLife starts a sentry that waits. The keeper is that of the shape's version.
 func (e *Engine) bootLife(ctx context.Context, k *keeper, sh shape, labels keeperapi.Labels) (life, error) {
 	rootfs, err := e.images.OpenRootfs(sh.rootfs)
+	if errors.Is(err, cube.ErrNotFound) && labels.Image != "" { // of an image that there is
+		return life{}, &cube.CorruptError{Image: labels.Image, File: "root file system " + sh.rootfs, Detail: "it is missing"}
+	}
 	if err != nil {
 		return life{}, err
 	}
@@ -89,11 +92,40 @@ func (e *Engine) newFilestore() (*os.File, error) {
 	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
 		return nil, fmt.Errorf("writable layer: %w", err)
 	}
-	f, err := os.CreateTemp(dir, "disk-")
+	return namelessFile(dir)
+}
+
+// diskPrefix begins the names that files behind writable layers have for a moment.
+const diskPrefix = "disk-"
+
+// namelessFile is for file systems that cannot make a file without a name.
+func namelessFile(dir string) (*os.File, error) {
+	if err := sweepDisks(dir); err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(dir, diskPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("writable layer: %w", err)
 	}
-	return f, os.Remove(f.Name())
+	return f, gone(os.Remove(f.Name()))
+}
+
+// sweepDisks takes their names from the files of whoever was ended in that moment.
+// Somebody else's that has its moment now loses it a little earlier.
+func sweepDisks(dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, diskPrefix+"*"))
+	for _, path := range left {
+		err = errors.Join(err, gone(os.Remove(path)))
+	}
+	return err
+}
+
+// gone makes a success of removing what was removed by somebody else.
+func gone(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // endLife ends a life and forgets it. It does not give up when a context ends.

@@ -10,7 +10,6 @@ import (
 	"cubesandbox/guest/agentclient"
 	"cubesandbox/gvisor/keeperapi"
 	"cubesandbox/image"
-	"cubesandbox/internal/failpoint"
 	"cubesandbox/internal/timing"
 )
 
@@ -101,18 +100,44 @@ func (e *Engine) pauseLife(ctx context.Context, s *sandbox, l life, im cube.Imag
 		return cube.Image{}, err
 	}
 	e.keep(s, true)
-	if err := fpPauseSaved.Hit(); err != nil {
-		w.Abort()
-		return cube.Image{}, err
-	}
-	if ctx, err = e.filesApart(ctx, l, w, p); err == nil {
-		err = fpPauseFiles.Hit()
+	err = fpPauseSaved.Hit()
+	if err == nil && ctx.Err() != nil && l.runs() {
+		err = ctx.Err()
 	}
 	if err != nil {
 		w.Abort()
 		return cube.Image{}, err
 	}
-	return e.publish(ctx, s, w, e.describe(s, cube.KindPause), fpPausePublished)
+	// From here on it must be published: the life may have ended.
+	out, err := e.publish(context.WithoutCancel(ctx), w, e.describe(s, cube.KindPause))
+	if err != nil {
+		return cube.Image{}, err
+	}
+	err = fpPausePublished.Hit()
+	if err == nil {
+		out, err = e.filesApart(ctx, s, l, out, p)
+	}
+	if err == nil {
+		err = fpPauseFiles.Hit()
+	}
+	if err != nil {
+		return e.takeBack(l, out, err)
+	}
+	return out, nil
+}
+
+// takeBack is for a pause that has failed when its image was published: that is
+// deleted where the life runs on. Where it does not it is all that is left of the
+// sandbox, and the pause has succeeded with what is in it.
+func (e *Engine) takeBack(l life, im cube.Image, failed error) (cube.Image, error) {
+	if l.runs() {
+		return cube.Image{}, errors.Join(failed, e.images.Delete(im.ID))
+	}
+	e.log.Warn("a pause goes on with what it has, for its sandbox does not run on", "image", im.ID, "life", l.id, "error", failed)
+	if now, err := e.images.Image(im.ID); err == nil {
+		im = now
+	}
+	return im, nil
 }
 
 // writeImage saves the current life to a new image and publishes it.
@@ -125,25 +150,25 @@ func (e *Engine) writeImage(ctx context.Context, s *sandbox, id cube.ImageID, ki
 		w.Abort()
 		return cube.Image{}, err
 	}
-	return e.publish(ctx, s, w, e.describe(s, kind), fpSavePublished)
+	out, err := e.publish(ctx, w, e.describe(s, kind))
+	if err != nil {
+		return cube.Image{}, err
+	}
+	if err := fpSavePublished.Hit(); err != nil {
+		return cube.Image{}, errors.Join(err, e.images.Delete(out.ID))
+	}
+	return out, nil
 }
 
 // publish makes an image exist: that of a pause durably, for the life is ended then;
 // others become so by the image store.
-func (e *Engine) publish(ctx context.Context, s *sandbox, w *image.Writer, im cube.Image, published *failpoint.Point) (cube.Image, error) {
+func (e *Engine) publish(ctx context.Context, w *image.Writer, im cube.Image) (cube.Image, error) {
 	defer timing.Phase(ctx, "publish")()
 	if err := ctx.Err(); err != nil {
 		w.Abort()
 		return cube.Image{}, err
 	}
-	out, err := w.Publish(ctx, im, im.Kind != cube.KindSnapshot)
-	if err != nil {
-		return cube.Image{}, err
-	}
-	if err := published.Hit(); err != nil {
-		return cube.Image{}, errors.Join(err, e.images.Delete(out.ID))
-	}
-	return out, nil
+	return w.Publish(ctx, im, im.Kind != cube.KindSnapshot)
 }
 
 // saveTo writes the current life's state, unpublished.

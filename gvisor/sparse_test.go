@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,7 +35,7 @@ func copied(t *testing.T, content []byte, most int64) (*os.File, error) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { to.Close() })
-	copied := copyLayer(t.Context(), to, r, most)
+	copied := copyLayer(t.Context(), to, r, layerBounds{data: most, length: 1 << 40})
 	r.Close()
 	if err := <-sent; copied != nil && len(content) > pipeSize && !errors.Is(err, unix.EPIPE) {
 		t.Errorf("whoever writes more than is wanted got %v, want EPIPE", err)
@@ -94,7 +95,7 @@ func TestAFullDiskIsNamedAsSuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Close()
-	if err := copyLayer(t.Context(), full, r, 100); !errors.Is(err, cube.ErrNoSpace) {
+	if err := copyLayer(t.Context(), full, r, layerBounds{data: 100, length: 100}); !errors.Is(err, cube.ErrNoSpace) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -108,8 +109,98 @@ func TestAStreamThatComesToNothingEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancelRead(ctx, r)()
 	cancel()
-	if err := copyLayer(ctx, nil, r, 0); !errors.Is(err, context.Canceled) {
+	if err := copyLayer(ctx, nil, r, layerBounds{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	r.Close()
+}
+
+// endless sends holes until nobody reads them any more.
+func endless(t *testing.T) (r *os.File) {
+	t.Helper()
+	r, w, err := pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		defer w.Close()
+		for {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		r.Close()
+		if err := <-ended; !errors.Is(err, unix.EPIPE) {
+			t.Errorf("whoever sent it got %v, want EPIPE", err)
+		}
+	})
+	return r
+}
+
+func TestHolesWithoutEndAreCutOff(t *testing.T) {
+	to, err := os.Create(filepath.Join(t.TempDir(), "tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	if err := copyLayer(t.Context(), to, endless(t), layerBounds{data: 1 << 20, length: 256 << 20}); err == nil || !strings.Contains(err.Error(), "holes") {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errSlow)
+	defer cancel()
+	r := endless(t)
+	defer cancelRead(ctx, r)()
+	if err := copyLayer(ctx, to, r, layerBounds{data: 1 << 20, length: 1 << 60}); !errors.Is(err, errSlow) {
+		t.Errorf("got %v, want that it was too slow", err)
+	}
+}
+
+func TestWhatIsOptionalLeavesSomeOfTheDisk(t *testing.T) {
+	to, err := os.Create(filepath.Join(t.TempDir(), "tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(to.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	spare, err := spareOf(to)
+	if err != nil || spare < 64<<20 || spare < int64(st.Blocks)*st.Bsize/100 {
+		t.Errorf("%d bytes stay, %v", spare, err)
+	}
+	r, w, err := pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString("something"); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	all := int64(st.Blocks) * st.Bsize // more than is free, once something is written
+	err = copyLayer(t.Context(), to, r, layerBounds{data: 100, length: 100, spare: all})
+	if fi, serr := to.Stat(); !errors.Is(err, cube.ErrNoSpace) || serr != nil || fi.Size() != 0 {
+		t.Errorf("got %v, after %d bytes", err, fi.Size())
+	}
+}
+
+func TestNoHonestLayerIsRefused(t *testing.T) {
+	l := cube.Limits{MemoryMiB: 512, CPUs: 2, DiskMiB: 10 << 10, Pids: 1024}
+	const entries = 1_000_000 // empty ones, which take nothing on disk
+	if b := boundsOf(0, l); b.data < entries*(512+1024) || b.length < 10<<30+b.data {
+		t.Errorf("got %+v, want room for %d empty entries", b, entries)
+	}
+	const disk = 5 << 30 // in files of one byte each: a block of a file, a block of the tar
+	if b := boundsOf(disk, l); b.data < 2*disk || b.time < 4*time.Minute {
+		t.Errorf("got %+v, want twice %d bytes", b, int64(disk))
+	}
+	huge := cube.Limits{MemoryMiB: 1 << 20, DiskMiB: 1 << 24}
+	if b := boundsOf(0, huge); b.data > 9<<30 {
+		t.Errorf("got %+v, want a bound whatever the limits", b)
+	}
 }
