@@ -265,6 +265,8 @@ func TestAnUpgradeOfTheEngineCostsNothing(t *testing.T) {
 			}
 		}
 		dir := filepath.Join(u.Options().StateDir, "engines", u.old)
+		then := time.Now().Add(-2 * time.Hour) // that it was installed
+		noError(t, os.Chtimes(dir, then, then), "age it")
 		for _, dry := range []bool{true, false} {
 			if got := u.garbage(t, dry); !slices.Equal(got, []string{u.old}) {
 				t.Errorf("dry %v: %q are garbage, want %s", dry, got, u.old)

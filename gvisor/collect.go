@@ -7,7 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
+	"time"
 
 	cube "cubesandbox"
 )
@@ -53,8 +56,8 @@ func (e *Engine) needed(version string) (bool, error) {
 	return is || err != nil, err
 }
 
-// collect removes a version that is in no use and not needed, and reports whether
-// that is so. needed is asked when nobody can begin to use it any more: a keeper
+// collect removes a version that is in no use and not needed, nor was it installed
+// in the last hour, and reports whether that is so. needed is asked when nobody can begin to use it any more: a keeper
 // that made an image of this version has ended by then.
 func (en engines) collect(version string, dry bool, needed func() (bool, error)) (_ cube.Garbage, found bool, err error) {
 	unlock, err := en.lock()
@@ -70,7 +73,10 @@ func (en engines) collect(version string, dry bool, needed func() (bool, error))
 		return cube.Garbage{}, false, err
 	}
 	dir := filepath.Join(en.dir, version)
-	g := cube.Garbage{Kind: cube.GarbageEngine, Name: version, Why: "no image was made by it, and no keeper runs it"}
+	if runs, err := executed(dir); err != nil || runs || youngDir(dir) {
+		return cube.Garbage{}, false, err
+	}
+	g := cube.Garbage{Kind: cube.GarbageEngine, Name: version, Why: "no image was made by it, and nothing runs it"}
 	if g.Bytes, err = allocated(dir); err != nil || dry {
 		return g, err == nil, err
 	}
@@ -93,6 +99,41 @@ func (en engines) inUse(version string) (bool, error) {
 		return true, nil
 	}
 	return false, err
+}
+
+// collectAge is how long a version stays that nobody uses.
+const collectAge = time.Hour
+
+// youngDir reports whether a directory was changed less than that ago.
+func youngDir(dir string) bool {
+	fi, err := os.Stat(dir)
+	return err == nil && time.Since(fi.ModTime()) < collectAge
+}
+
+// executed reports whether a process executes a program of a directory: sentries whose
+// keeper was killed, in whatever run directory, hold no lock.
+func executed(dir string) (bool, error) {
+	var mine []fs.FileInfo
+	for _, name := range programs {
+		if fi, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			mine = append(mine, fi)
+		}
+	}
+	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		return false, err
+	}
+	for _, link := range links {
+		if path, err := os.Readlink(link); err == nil && strings.HasPrefix(path, dir+"/") {
+			return true, nil // or did, and it was replaced by a newer build
+		}
+		// A process in a mount namespace of its own may show another path.
+		fi, err := os.Stat(link)
+		if err == nil && slices.ContainsFunc(mine, func(m fs.FileInfo) bool { return os.SameFile(m, fi) }) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // allocated is what a directory takes on disk, in bytes.

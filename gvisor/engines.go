@@ -71,6 +71,9 @@ func (en engines) install(ctx context.Context, binDir string) (version string, i
 	if err := mkdirOpen(dir); err != nil {
 		return "", nil, err
 	}
+	if err := sweepNew(en.dir); err != nil {
+		return "", nil, err
+	}
 	for _, name := range programs {
 		if err := copyIfChanged(filepath.Join(binDir, name), filepath.Join(dir, name)); err != nil {
 			return "", nil, err
@@ -171,7 +174,7 @@ func copyIfChanged(src, dst string) error {
 	if have, err := os.ReadFile(dst); err == nil && bytes.Equal(have, want) {
 		return nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(dst), ".new-")
+	f, err := os.CreateTemp(filepath.Dir(dst), newPrefix)
 	if err != nil {
 		return err
 	}
@@ -181,6 +184,19 @@ func copyIfChanged(src, dst string) error {
 		return err
 	}
 	return os.Rename(f.Name(), dst)
+}
+
+// newPrefix begins the names of programs that are being copied.
+const newPrefix = ".new-"
+
+// sweepNew removes what installations that were killed had copied, of any version. The
+// caller holds the lock of the directory.
+func sweepNew(dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, "*", newPrefix+"*"))
+	for _, path := range left {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
 }
 
 func syncDir(dir string) error {

@@ -3,10 +3,12 @@ package gvisor
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	cube "cubesandbox"
 )
@@ -33,6 +35,15 @@ func install(t *testing.T, en engines, version string) *os.File {
 	return inUse
 }
 
+// old makes a version one that was installed long ago.
+func old(t *testing.T, en engines, version string) {
+	t.Helper()
+	then := time.Now().Add(-2 * collectAge)
+	if err := os.Chtimes(filepath.Join(en.dir, version), then, then); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func unneeded() (bool, error) { return false, nil }
 
 func TestAVersionStaysWhileSomethingUsesIt(t *testing.T) {
@@ -56,6 +67,10 @@ func TestAVersionStaysWhileSomethingUsesIt(t *testing.T) {
 		}
 		user.Close()
 	}
+	if _, found, err := en.collect("v1", false, unneeded); found || err != nil {
+		t.Errorf("it has just been installed: got %v, %v", found, err)
+	}
+	old(t, en, "v1")
 	g, found, err := en.collect("v1", true, unneeded)
 	if !found || err != nil || g.Name != "v1" || g.Kind != cube.GarbageEngine || g.Bytes == 0 || g.Why == "" {
 		t.Errorf("a dry run: got %+v, %v, %v", g, found, err)
@@ -77,6 +92,7 @@ func TestAVersionStaysWhileSomethingUsesIt(t *testing.T) {
 func TestAVersionStaysWhileAnImageNeedsItOrMay(t *testing.T) {
 	en := engines{filepath.Join(t.TempDir(), "engines")}
 	install(t, en, "v1").Close()
+	old(t, en, "v1")
 	if _, found, err := en.collect("v1", false, func() (bool, error) { return true, nil }); found || err != nil {
 		t.Errorf("an image needs it: got %v, %v", found, err)
 	}
@@ -86,6 +102,81 @@ func TestAVersionStaysWhileAnImageNeedsItOrMay(t *testing.T) {
 	}
 	if !en.has("v1") {
 		t.Error("it is gone")
+	}
+}
+
+// TestAVersionStaysWhileItIsExecuted: the keeper and the server of another run
+// directory may have been killed; its sentries hold no lock.
+func TestAVersionStaysWhileItIsExecuted(t *testing.T) {
+	en := engines{filepath.Join(t.TempDir(), "engines")}
+	install(t, en, "v1").Close()
+	cat, err := exec.LookPath("cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(cat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(en.sentry("v1"), program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	sentry := exec.Command(en.sentry("v1"))
+	in, err := sentry.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sentry.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"as it is", "after a newer build has taken its place"} {
+		old(t, en, "v1")
+		if g, found, err := en.collect("v1", false, unneeded); found || err != nil || !en.has("v1") {
+			t.Errorf("%s: got %+v, %v, %v", what, g, found, err)
+		}
+		if err := copyIfChanged(filepath.Join(fakePrograms(t, "v1"), programs[0]), en.sentry("v1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in.Close()
+	if err := sentry.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	old(t, en, "v1")
+	if _, found, err := en.collect("v1", false, unneeded); !found || err != nil {
+		t.Errorf("nothing executes it: got %v, %v", found, err)
+	}
+}
+
+func TestWhatAKilledInstallationLeavesIsSwept(t *testing.T) {
+	en := engines{filepath.Join(t.TempDir(), "engines")}
+	install(t, en, "v0")
+	for _, version := range []string{"v0", "v1"} {
+		if err := os.MkdirAll(filepath.Join(en.dir, version), 0o711); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(en.dir, version, newPrefix+"123"), []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	install(t, en, "v1")
+	if left, err := filepath.Glob(filepath.Join(en.dir, "*", newPrefix+"*")); err != nil || len(left) != 0 {
+		t.Errorf("%q are left, %v", left, err)
+	}
+	if !en.has("v0") || !en.has("v1") {
+		t.Error("a version is gone")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, diskPrefix+"1"), []byte("a layer"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := namelessFile(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%v are left, %v", left, err)
 	}
 }
 
@@ -101,6 +192,7 @@ func TestAHalfInstalledVersionIsGarbage(t *testing.T) {
 	if names, err := en.names(); !slices.Equal(names, []string{"v1", "v2"}) {
 		t.Errorf("names: got %q, %v", names, err)
 	}
+	old(t, en, "v2")
 	if _, found, err := en.collect("v2", false, unneeded); !found || err != nil {
 		t.Errorf("got %v, %v", found, err)
 	}
