@@ -2,6 +2,7 @@ package image
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -48,15 +49,27 @@ func TestDescriptorsThatAreShortAreNoCorruption(t *testing.T) {
 	if err := os.Remove(s.rootfsNotePath(digest)); err != nil {
 		t.Fatal(err)
 	}
+	w := begin(t, s, cube.NewSnapshotID())
+	fill(t, w, 4096)
+	hidden, err := w.Publish(background, cube.Image{Engine: "of the hidden one"}, false)
+	if err := errors.Join(err, s.Hide(hidden.ID)); err != nil {
+		t.Fatal(err)
+	}
 	do := map[string]func(s *Store) error{
-		"image":     func(s *Store) error { _, err := s.Image(im.ID); return err },
-		"use":       func(s *Store) error { return use(s, im.ID) },
-		"verify":    func(s *Store) error { return s.Verify(background, im.ID) },
-		"sync":      func(s *Store) error { return s.Sync(background, im.ID) },
-		"needed":    func(s *Store) error { _, err := s.Needed(); return err },
-		"collect":   func(s *Store) error { _, err := s.Collect(background, false); return err },
-		"rootfs":    func(s *Store) error { _, err := s.OpenRootfs(digest); return err },
-		"unverifed": func(s *Store) error { _, err := s.Unverified(); return err },
+		"image":  func(s *Store) error { _, err := s.Image(im.ID); return err },
+		"use":    func(s *Store) error { return use(s, im.ID) },
+		"verify": func(s *Store) error { return s.Verify(background, im.ID) },
+		"sync":   func(s *Store) error { return s.Sync(background, im.ID) },
+		"needed": func(s *Store) error {
+			n, err := s.Needed()
+			if _, ok := n.Engines["of the hidden one"]; err == nil && !ok {
+				return fmt.Errorf("what a hidden image needs: %w", cube.ErrNotFound)
+			}
+			return err
+		},
+		"collect":    func(s *Store) error { _, err := s.Collect(background, false); return err },
+		"rootfs":     func(s *Store) error { _, err := s.OpenRootfs(digest); return err },
+		"unverified": func(s *Store) error { _, err := s.Unverified(); return err },
 	}
 	for what, f := range do {
 		var failed int

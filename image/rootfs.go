@@ -67,8 +67,12 @@ func (s *Store) addRootfs(ctx context.Context, src *os.File, digest string) erro
 		return err
 	}
 	// Somebody may have written to the source since it was read.
-	if got, err := digestOf(ctx, f); err != nil || got != digest {
-		return errors.Join(err, fmt.Errorf("it has changed while it was copied: %w", cube.ErrConflict))
+	got, err := digestOf(ctx, f)
+	if err != nil {
+		return err
+	}
+	if got != digest {
+		return fmt.Errorf("it has changed while it was copied: %w", cube.ErrConflict)
 	}
 	// The note first: it says that the file is new, and so no garbage.
 	if err := s.noteRootfs(f, digest); err != nil {

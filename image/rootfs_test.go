@@ -179,3 +179,26 @@ func TestAPutThatIsCancelledLeavesNothing(t *testing.T) {
 	}
 	wantNothingStaged(t, s)
 }
+
+func TestWhatChangesWhileItIsPutIsNotPut(t *testing.T) {
+	s := open(t)
+	path := filepath.Join(t.TempDir(), "r")
+	putBack(t, path, []byte("as it was"))
+	src, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	digest, err := digestOf(background, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flip(t, path, 0)
+	if err := s.addRootfs(background, src, digest); !errors.Is(err, cube.ErrConflict) {
+		t.Errorf("got %v, want ErrConflict", err)
+	}
+	if _, err := s.OpenRootfs(digest); !errors.Is(err, cube.ErrNotFound) {
+		t.Errorf("got %v, want ErrNotFound", err)
+	}
+	wantNothingStaged(t, s)
+}
