@@ -245,14 +245,25 @@ func trip(ctx context.Context, v verb, at boundary, action string) row {
 	if err == nil {
 		r.Happened, err = v.after(ctx, u)
 	}
-	// What goes wrong past the point of no return is left to the next start.
-	if all, perr := plans(ctx); perr == nil && len(all) > 0 && strings.HasPrefix(action, "error") {
-		_, serr := startClean(ctx)
-		err = errors.Join(err, serr)
+	if strings.HasPrefix(action, "error") {
+		err = errors.Join(err, later(ctx))
 	}
 	r.conclude(ctx, u, err)
 	r.MS = ms(began)
 	return r
+}
+
+// later does what puts right what went wrong past a point of no return: the next start
+// finishes a plan, and the next collection frees what could not be freed.
+func later(ctx context.Context) error {
+	all, err := plans(ctx)
+	if err == nil && len(all) > 0 {
+		_, err = startClean(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return call(ctx, request{"POST", "/gc", "", map[string]bool{"dryRun": false}}, nil)
 }
 
 // startClean ends the server if it lives, and starts one that nothing happens to. It
