@@ -267,6 +267,12 @@ func TestAnUpgradeOfTheEngineCostsNothing(t *testing.T) {
 		dir := filepath.Join(u.Options().StateDir, "engines", u.old)
 		then := time.Now().Add(-2 * time.Hour) // that it was installed
 		noError(t, os.Chtimes(dir, then, then), "age it")
+		noError(t, lab.Until(10*time.Second, "its last processes have ended", func() error {
+			if len(u.garbage(t, true)) == 0 {
+				return errors.New("something uses it")
+			}
+			return nil
+		}), "wait")
 		for _, dry := range []bool{true, false} {
 			if got := u.garbage(t, dry); !slices.Equal(got, []string{u.old}) {
 				t.Errorf("dry %v: %q are garbage, want %s", dry, got, u.old)

@@ -301,7 +301,10 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(pack(f, with(dir("./a/", 0o755), opaque, "y"), file("./../secret/file", "x")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		root, secret := outside(t)
-		Unpack(root, bytes.NewReader(b))
+		_, err := Unpack(root, bytes.NewReader(b))
 		contents(t, secret+"/file", "secret")
+		if refused := Check(bytes.NewReader(b)); err == nil && refused != nil && !strings.Contains(refused.Error(), "not there") {
+			t.Errorf("what can be unpacked is refused beforehand: %v", refused)
+		}
 	})
 }
