@@ -63,6 +63,22 @@ func (b *box) enter() { b.turn <- struct{}{} }
 
 func (b *box) leave() { <-b.turn }
 
+// untilDoomed gives a context that also ends when somebody kills the sandbox.
+func (b *box) untilDoomed(ctx context.Context) (context.Context, context.CancelFunc) {
+	b.mu.Lock()
+	doom := b.doom
+	b.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-doom:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 // record is what it is now, with the end that its clock projects.
 func (b *box) record() cube.Record {
 	b.mu.Lock()

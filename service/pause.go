@@ -44,7 +44,11 @@ func (s *Service) pause(ctx context.Context, b *box, o cube.Pausing) error {
 func (s *Service) pausing(p cube.Plan, b *box, o cube.Pausing) *work {
 	w := &work{Plan: p, from: 1}
 	w.steps = []step{
-		{name: "save", do: func(ctx context.Context) error { return s.enginePause(ctx, b.id, p.Image, o) },
+		{name: "save", do: func(ctx context.Context) error {
+			ctx, cancel := b.untilDoomed(ctx) // a guest must not hold up who kills it
+			defer cancel()
+			return s.enginePause(ctx, b.id, p.Image, o)
+		},
 			undo: func(context.Context) { s.deleteImage(p.Image, b.id) },
 			done: func(ctx context.Context) bool { return s.published(p.Image) && !s.alive(ctx, b.id) }},
 		{name: "record", sure: true, do: func(ctx context.Context) error {

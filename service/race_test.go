@@ -9,6 +9,7 @@ import (
 	"time"
 
 	cube "cubesandbox"
+	"cubesandbox/fake"
 )
 
 // TestEveryAnswerIsTrueWhileManyFireAtOneSandbox: 16 clients fire pause, resume,
@@ -109,4 +110,23 @@ func TestManyWakesAreOneResume(t *testing.T) {
 	if _, err := w.s.Wake(t.Context(), asleep.ID); !errors.Is(err, cube.ErrConflict) {
 		t.Errorf("one that does not resume by itself: %v", err)
 	}
+}
+
+func TestAKillDoesNotWaitForAPauseThatCanBeGivenUp(t *testing.T) {
+	w := newWorld(t)
+	r := w.create()
+	in := make(chan struct{})
+	w.m.Hook(fake.PointSave, func(ctx context.Context) error {
+		close(in)
+		<-ctx.Done() // as long as the guest likes
+		return ctx.Err()
+	})
+	paused := make(chan error, 1)
+	go func() { paused <- w.s.Pause(context.Background(), r.ID, cube.Pausing{}) }()
+	<-in
+	must(t, w.s.Kill(t.Context(), r.ID))
+	if err := <-paused; err == nil {
+		t.Error("a pause that was given up is no error")
+	}
+	w.nothingLeft()
 }
