@@ -40,7 +40,7 @@ const (
 // imageFaults are those that an image can have, with the error that is promised.
 var imageFaults = map[Fault]error{
 	Truncated: cube.ErrCorrupt, Altered: cube.ErrCorrupt, Shortened: cube.ErrCorrupt,
-	ReadError: cube.ErrCorrupt, OtherVersion: cube.ErrIncompatible,
+	ReadError: cube.ErrUnavailable, OtherVersion: cube.ErrIncompatible,
 }
 
 // Harness is an engine and what the suite needs to look inside and to break things.

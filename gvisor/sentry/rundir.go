@@ -101,6 +101,8 @@ func ownStdio(dir string) error {
 // inherited are the standard files that this process was started with. They are held
 // since one that nobody holds is closed, and 0 is then the number of the next that is
 // opened.
+//
+//lint:ignore U1000 that they are held is their use
 var inherited [3]*os.File
 
 // closeInherited keeps from sentries what this process got from whoever started it.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"cubesandbox/gvisor/keeperapi"
 	"cubesandbox/internal/fdrpc"
@@ -52,8 +53,14 @@ func LookAt(ctx context.Context, runDir string) (Host, error) {
 	return h, nil
 }
 
+// askTime bounds how long a keeper may take to say what it has: one that is stopped
+// holds up nobody who only wants to know.
+const askTime = 10 * time.Second
+
 // add asks one keeper.
 func (h *Host) add(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
 	c, err := dialKeeper(ctx, dir)
 	if err != nil {
 		return err

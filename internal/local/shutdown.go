@@ -93,6 +93,8 @@ func ForgetDown(runDir string) error {
 }
 
 func allAnswer(ctx context.Context, dirs []string) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
 	for _, dir := range dirs {
 		c, err := dialKeeper(ctx, dir)
 		if err != nil {
