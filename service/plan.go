@@ -113,8 +113,10 @@ func (w *work) happened(ctx context.Context, i int, done bool) bool {
 			return false
 		}
 	}
+	// That a sandbox has another life says little of a rollback that failed: the engine
+	// may have given it one by itself.
 	st := w.steps[i]
-	return st.done != nil && st.done(context.WithoutCancel(ctx))
+	return done || w.Verb != cube.VerbRollback && st.done != nil && st.done(context.WithoutCancel(ctx))
 }
 
 // takeBack undoes all steps, the last first.

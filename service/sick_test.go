@@ -81,3 +81,35 @@ func TestATemplateWhoseDeletionFailsOrIsKilledIsOldOrNew(t *testing.T) {
 		})
 	}
 }
+
+// reviving is an engine that gives a sandbox another life by itself while a rollback
+// fails.
+type reviving struct {
+	cube.Engine
+	own cube.ImageID
+}
+
+func (e reviving) Rollback(ctx context.Context, id cube.SandboxID, _ cube.ImageID) (cube.Sandbox, error) {
+	sb, err := e.Engine.Rollback(ctx, id, e.own)
+	return sb, errors.Join(cube.ErrUnavailable, err)
+}
+
+func TestARollbackThatFailsIsNotTakenForAnotherLife(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	r := w.create()
+	snap, err := w.s.Snapshot(ctx, r.ID, cube.Snapshotting{})
+	must(t, err)
+	own, err := w.s.Snapshot(ctx, r.ID, cube.Snapshotting{})
+	must(t, err)
+	w.s.engine = reviving{w.e, own.ID}
+	if _, err := w.s.Rollback(ctx, r.ID, string(snap.ID)); !errors.Is(err, cube.ErrUnavailable) {
+		t.Errorf("got %v, want that it failed", err)
+	}
+	w.s.engine = w.e
+	if got, err := w.s.Get(ctx, r.ID); err != nil || got.Phase != cube.PhaseRunning || got.Generation != 2 {
+		t.Errorf("it is %s in generation %d (%v), want running in the life that there is", got.Phase, got.Generation, err)
+	}
+	w.killAll()
+	w.nothingLeft()
+}
