@@ -14,7 +14,8 @@ func endsFor(w *world, id cube.SandboxID) (cube.Death, bool) {
 	_, err := w.s.Get(w.t.Context(), id)
 	var ended *cube.EndedError
 	if errors.As(err, &ended) {
-		return ended.End, true
+		_, err := w.s.find(id) // until then its record may be still to be written
+		return ended.End, err != nil
 	}
 	return cube.Death{}, false
 }
