@@ -71,8 +71,7 @@ func (s *Service) mourn(ctx context.Context, b *box) (dead bool) {
 
 // lose records that a sandbox is no more without anybody having asked for it, and
 // offers it for recovery, unless somebody was just about to kill it. The caller has the
-// turn. The engine's own note of the death goes last: it is what the next start reads
-// where the record could not be written.
+// turn.
 func (s *Service) lose(ctx context.Context, b *box, why cube.Death) {
 	was := b.rec
 	last, way := s.testament(was, why)
@@ -89,12 +88,8 @@ func (s *Service) lose(ctx context.Context, b *box, why cube.Death) {
 		s.returning[b.id] = true
 		s.mu.Unlock()
 	}
-	err := s.finish(ctx, b, &work{}, was.Phase != cube.PhasePaused, last)
-	if err != nil {
+	if err := s.finish(ctx, b, &work{}, was.Phase != cube.PhasePaused, last); err != nil {
 		s.log.Error("the end of a sandbox could not be recorded; the next start does", "sandbox", b.id, "error", err)
-	}
-	if err == nil || auto {
-		s.bury(ctx, b.id)
 	}
 	if was.Image != "" {
 		s.deleteImage(was.Image, b.id)

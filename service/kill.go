@@ -162,6 +162,12 @@ func (s *Service) finish(ctx context.Context, b *box, w *work, ran bool, last cu
 	b.mu.Unlock()
 	b.condemn() // from here on nobody sees it
 	err := s.settle(ctx, b, w, func(r *cube.Record) { *r = last })
+	// The engine's own note of a death goes after the record, for it is what the next
+	// start reads where that could not be written; and before anybody can bring the
+	// sandbox back, who would find it there.
+	if err == nil {
+		s.bury(ctx, b.id)
+	}
 	b.disarm()
 	if ran {
 		s.cpus.free(last.Limits.CPUs)

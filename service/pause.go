@@ -34,6 +34,9 @@ func (s *Service) pause(ctx context.Context, b *box, o cube.Pausing) error {
 	b.disarm()
 	if err := s.run(ctx, w); err != nil {
 		s.arm(b)
+		if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+			return s.killed(b) // a kill has given it up
+		}
 		return s.orDead(ctx, b, fmt.Errorf("pause %s: %w", b.id, err))
 	}
 	s.cpus.free(b.rec.Limits.CPUs)

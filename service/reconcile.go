@@ -327,9 +327,7 @@ func (s *Service) adoptEnd(ctx context.Context, b *box, why cube.Death) error {
 		// What the engine knows of it stays for the next start.
 		s.log.Error("the end of a sandbox could not be recorded; the next start does", "sandbox", b.id, "error", err)
 		s.unburied[b.id] = true
-		return nil
 	}
-	s.bury(ctx, b.id)
 	return nil
 }
 

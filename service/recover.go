@@ -120,7 +120,12 @@ func (s *Service) recoverFrom(ctx context.Context, id cube.SandboxID, way cube.I
 func (s *Service) recovering(p cube.Plan, b *box, old cube.Record) *work {
 	w := &work{Plan: p, from: 1}
 	w.steps = []step{
-		{name: "restore", do: func(ctx context.Context) error { return s.engineResume(ctx, b.rec) },
+		{name: "restore", do: func(ctx context.Context) error {
+			if !s.alive(ctx, b.id) { // its end could not be recorded, and the engine still knows it
+				s.bury(ctx, b.id)
+			}
+			return s.engineResume(ctx, b.rec)
+		},
 			undo: func(ctx context.Context) { s.bury(ctx, b.id) },
 			done: func(ctx context.Context) bool { return s.alive(ctx, b.id) }},
 		{name: "record", sure: true, do: func(ctx context.Context) error {
