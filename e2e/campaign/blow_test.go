@@ -128,6 +128,7 @@ func hit(ctx context.Context, v verb, at boundary, b blow) row {
 	began := time.Now()
 	r := row{Verb: v.name, At: at.String(), Action: b.String()}
 	u := &subject{tag: tag()}
+	ctx = patiently(ctx)
 	err := v.prepare(ctx, u)
 	var dead []cube.SandboxID
 	if err == nil {
@@ -240,11 +241,12 @@ func (u *subject) isGone(ctx context.Context, id cube.SandboxID) (gone bool) {
 	return gone
 }
 
-// reachable waits until what has nothing to do with it answers again: a network that
+// reachable waits until what has nothing to do with it answers again, and the keeper: what
 // was killed is started again, and takes a moment.
 func reachable(ctx context.Context) error {
 	return lab.Until(20*time.Second, "others answer again", func() error {
 		_, err := look(ctx, kept.running.ID)
-		return err
+		_, lerr := s.Lives(ctx)
+		return errors.Join(err, lerr)
 	})
 }

@@ -116,13 +116,13 @@ func (k *soak) work(ctx context.Context, b *soaked, chance *rand.Rand) {
 	}
 }
 
-// patience is how long a user tries again while servers are killed.
-const patience = time.Minute
+// insistence is how long a user tries again while servers are killed.
+const insistence = time.Minute
 
 // insist does what a user does whose server may be away: the same again, until it is
 // done or refused for good.
 func insist(ctx context.Context, f func() error) error {
-	return lab.Until(patience, "it is done", f)
+	return lab.Until(insistence, "it is done", f)
 }
 
 // look has it come through whole since it was last seen; if it was killed meanwhile,
@@ -269,7 +269,7 @@ func (k *soak) kill(ctx context.Context, who string, chance *rand.Rand) error {
 	}
 	var all []target
 	// One that was killed may just be started again.
-	err := lab.Until(patience, who+" is there", func() (err error) {
+	err := lab.Until(insistence, who+" is there", func() (err error) {
 		all, _, err = blow{who: who, kill: true}.targets(ctx)
 		return err
 	})

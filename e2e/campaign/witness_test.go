@@ -15,6 +15,7 @@ import (
 
 	cube "cubesandbox"
 	"cubesandbox/client"
+	"cubesandbox/e2e/lab"
 )
 
 // witnessProgram is what must come through everything whole; see its text.
@@ -70,9 +71,31 @@ type value struct{ Memory, File string }
 // errBroken says that a witness is there and has not come through whole.
 var errBroken = errors.New("the witness is broken")
 
+// patience is in a context in which a witness may be out of reach for a while: its
+// network was killed, and comes back.
+type patience struct{}
+
+func patiently(ctx context.Context) context.Context { return context.WithValue(ctx, patience{}, true) }
+
 // ask sends the witness of a sandbox one request, through the data plane as any
 // client would.
 func ask(ctx context.Context, id cube.SandboxID, request map[string]string, answer any) error {
+	if ctx.Value(patience{}) == nil {
+		return askOnce(ctx, id, request, answer)
+	}
+	var last error
+	err := lab.Until(20*time.Second, "it can be reached", func() error {
+		last = askOnce(ctx, id, request, answer)
+		var said *refusal
+		if errors.As(last, &said) && said.status >= http.StatusBadGateway {
+			return last
+		}
+		return nil
+	})
+	return errors.Join(err, last)
+}
+
+func askOnce(ctx context.Context, id cube.SandboxID, request map[string]string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	body, err := json.Marshal(request)
@@ -90,7 +113,7 @@ func ask(ctx context.Context, id cube.SandboxID, request map[string]string, answ
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s of the witness in %s: %s", request["op"], id, res.Status)
+		return fmt.Errorf("%s of the witness in %s: %w", request["op"], id, &refusal{res.StatusCode, res.Status})
 	}
 	return json.NewDecoder(res.Body).Decode(answer)
 }

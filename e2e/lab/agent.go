@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 )
 
 // Agent sends signals to the agent of a life, which is process 1 of its kernel, by that
-// kernel's control socket: nothing else can reach it. One that is no more takes every
-// signal.
+// kernel's control socket: nothing else can reach it. One that is no more, or not there
+// yet, takes every signal.
 func (l *Lab) Agent(life keeperapi.Life) func(syscall.Signal) error {
 	return func(sig syscall.Signal) error {
 		err := l.signalAgent(life.Life, sig)
@@ -61,7 +62,7 @@ func (l *Lab) signalAgent(life string, sig syscall.Signal) error {
 	if err := json.NewDecoder(c).Decode(&answer); err != nil {
 		return err
 	}
-	if !answer.Success {
+	if !answer.Success && !strings.Contains(answer.Err, "no such process") {
 		return fmt.Errorf("signal %v to the agent of life %s: %s", sig, life, answer.Err)
 	}
 	return nil
