@@ -233,7 +233,8 @@ func (u *subject) isGone(ctx context.Context, id cube.SandboxID) (gone bool) {
 		if gone || err == nil && b.State == "paused" {
 			return nil
 		}
-		if _, err = look(ctx, id); err != nil && id == u.box.ID {
+		// This wait is patient itself.
+		if _, err = look(context.WithValue(ctx, patience{}, nil), id); err != nil && id == u.box.ID {
 			_, err = sh(ctx, u.box, "true") // after a boot from its files it has no witness
 		}
 		return err
