@@ -80,7 +80,7 @@ check: test ## make test and every short form; what CI runs
 	@echo "==> 16 clients fire at one sandbox, 300 rounds"
 	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) race -count=1 -timeout 15m -run TestManyFireAtOneSandbox ./e2e/service
 	@echo "==> every process is killed at every boundary; 20 power cuts; full disks, each flipped bit; 20 rounds; 500 creates"
-	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) losses -p 2 -count=1 -timeout 20m ./e2e/durable ./e2e/campaign
+	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) losses -p 2 -count=1 -timeout 30m ./e2e/durable ./e2e/campaign
 	@echo "==> demo"
 	@bin/cube demo --json >.cache/results/demo.json
 	@echo "==> probe of the engine, 3 rounds"
@@ -95,7 +95,7 @@ check: test ## make test and every short form; what CI runs
 
 soak: build template clients ## the long forms
 	@echo "==> tests with sandboxes, long forms"
-	@CUBE_FORM=long CGO_ENABLED=0 $(GOTEST) soak -p 1 -count=1 -timeout 4h $(BOXES)
+	@CUBE_FORM=long CGO_ENABLED=0 $(GOTEST) soak -p 1 -count=1 -timeout 12h $(BOXES)
 	@echo "==> probe, 20 rounds"
 	@bin/cube probe --engine --rounds 20 --json >.cache/results/probe.json
 	@scripts/with-server.sh bin/cube probe --rounds 20 --json >.cache/results/probe-api.json

@@ -40,10 +40,10 @@ func TestNothingIsLostWhereTheNextServerIsKilledToo(t *testing.T) {
 	defer tb.store(t, "faults-twice")
 	reached := 0
 	for _, v := range sample(chance, verbs(), form(1, -1, -1)) {
-		for _, at := range sample(chance, tb.learn(t, v), form(1, 2, 6)) {
+		for _, at := range sample(chance, tb.learn(t, v), form(1, 1, 6)) {
 			r, passed := strike(ctx, v, at)
 			tb.add(t, r)
-			for _, again := range sample(chance, passed, form(2, 2, 4)) {
+			for _, again := range sample(chance, passed, form(2, 1, 4)) {
 				r, _ := strike(ctx, v, at, again)
 				tb.add(t, r)
 				if r.Reached {
@@ -67,7 +67,7 @@ func TestAVerbThatFailsAtABoundaryHappensOrDoesNot(t *testing.T) {
 	defer tb.store(t, "failures")
 	for _, v := range sample(chance, verbs(), form(1, -1, -1)) {
 		passed := tb.learn(t, v)
-		for _, c := range sample(chance, actions(passed), form(3, 6, -1)) {
+		for _, c := range sample(chance, actions(passed), form(3, 2, -1)) {
 			r := trip(ctx, v, c.at, c.action)
 			tb.add(t, r)
 			if c.action == wait && !r.Answered {

@@ -26,7 +26,7 @@ func TestNothingIsLostWhateverElseIsKilledOrStopped(t *testing.T) {
 			}
 		}
 		reached := 0
-		pairs = sample(chance, pairs, form(2, 5, 40))
+		pairs = sample(chance, pairs, form(2, 2, 40))
 		for _, p := range pairs {
 			r := hit(ctx, v, p.at, p.b)
 			tb.add(t, r)

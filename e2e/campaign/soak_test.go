@@ -19,7 +19,7 @@ import (
 // soakTime is how long the soak goes on; CUBE_SOAK_TIME is another.
 func soakTime(t *testing.T) time.Duration {
 	t.Helper()
-	d := form(5*time.Second, time.Minute, 3*time.Hour)
+	d := form(5*time.Second, 20*time.Second, 3*time.Hour)
 	if text := os.Getenv("CUBE_SOAK_TIME"); text != "" {
 		var err error
 		if d, err = time.ParseDuration(text); err != nil {
