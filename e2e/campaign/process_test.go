@@ -13,6 +13,7 @@ func TestNothingIsLostWhateverElseIsKilledOrStopped(t *testing.T) {
 	ctx, chance := t.Context(), chance(t)
 	tb := &table{}
 	defer tb.store(t, "blows")
+	reached, cases := 0, 0
 	for _, v := range sample(chance, verbs(), form(2, -1, -1)) {
 		passed := tb.learn(t, v)
 		type pair struct {
@@ -25,17 +26,18 @@ func TestNothingIsLostWhateverElseIsKilledOrStopped(t *testing.T) {
 				pairs = append(pairs, pair{at, b})
 			}
 		}
-		reached := 0
 		pairs = sample(chance, pairs, form(2, 2, 40))
 		for _, p := range pairs {
 			r := hit(ctx, v, p.at, p.b)
+			cases++
 			tb.add(t, r)
 			if r.Reached {
 				reached++
 			}
 		}
-		if reached*2 < len(pairs) {
-			t.Errorf("%s: the server was at the boundary in %d of %d cases", v.name, reached, len(pairs))
-		}
+	}
+	// What is done beside a verb may come before or after it.
+	if reached*2 < cases {
+		t.Errorf("the server was at the boundary in %d of %d cases", reached, cases)
 	}
 }
