@@ -17,8 +17,8 @@ VERSION := $(shell cat VERSION)
 # hold it: what they are made of decides what an image fits.
 VCS := $(shell git status --porcelain >/dev/null 2>&1 && echo auto || echo false)
 
-# Packages that start sandboxes: one at a time, without the race detector (gVisor
-# does not run with cgo).
+# Packages that start sandboxes: without the race detector (gVisor does not run with
+# cgo).
 BOXES := ./gvisor/... ./e2e/...
 # Everything else runs with the race detector.
 UNITS = $(shell go list ./... | grep -v -E '^cubesandbox/(gvisor|e2e|cmd/cube-sentry)(/|$$)')
@@ -71,9 +71,7 @@ clients: machine ## the clients of others that tests run
 
 boxes: build template clients
 	@echo "==> tests with sandboxes"
-	@CGO_ENABLED=0 $(GOTEST) boxes -p 1 -timeout 15m ./gvisor/... ./e2e ./e2e/contract ./e2e/leak
-	@echo "==> tests with servers"
-	@CGO_ENABLED=0 $(GOTEST) servers -p 2 -timeout 15m ./e2e/service ./e2e/clients ./e2e/durable ./e2e/campaign
+	@CGO_ENABLED=0 $(GOTEST) boxes -p 2 -timeout 15m ./e2e ./e2e/clients ./e2e/contract ./e2e/service ./gvisor/... ./e2e/campaign ./e2e/durable ./e2e/leak
 
 check: test ## make test and every short form; what CI runs
 	@mkdir -p .cache/results

@@ -33,10 +33,14 @@ func TestAPowerCutLosesNothingThatWasAnswered(t *testing.T) {
 		}
 	}
 	p.tell()
-	for _, what := range []string{
-		"paused sandboxes resumed whole", "durable snapshots there", "running sandboxes reported as ended",
-		"running sandboxes recovered when asked", "keys answered as before", "killed sandboxes stay so",
-	} {
+	shown := []string{
+		"durable snapshots there", "running sandboxes reported as ended",
+		"paused sandboxes resumed whole", "running sandboxes recovered when asked", "keys answered as before", "killed sandboxes stay so",
+	}
+	if lab.Form() == "" {
+		shown = shown[:2] // of three cuts chance may leave out the others
+	}
+	for _, what := range shown {
 		if p.l.counts[what] == 0 {
 			t.Errorf("the cuts showed nothing of: %s", what)
 		}
