@@ -161,6 +161,7 @@ func strike(ctx context.Context, v verb, at boundary, starts ...boundary) (row, 
 	began := time.Now()
 	r := row{Verb: v.name, At: at.String(), Action: "kill"}
 	u := &subject{tag: tag()}
+	ctx = patiently(ctx)
 	err := v.prepare(ctx, u)
 	if err == nil {
 		r.Reached, err = r.killed(ctx, v, u, at)

@@ -71,8 +71,9 @@ type value struct{ Memory, File string }
 // errBroken says that a witness is there and has not come through whole.
 var errBroken = errors.New("the witness is broken")
 
-// patience is in a context in which a witness may be out of reach for a while: its
-// network was killed, and comes back.
+// patience is in a context in which a witness may be out of reach for a while, as the
+// answer says (503: try again): its server was started a moment ago, or its
+// network was killed and comes back.
 type patience struct{}
 
 func patiently(ctx context.Context) context.Context { return context.WithValue(ctx, patience{}, true) }
