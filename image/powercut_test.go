@@ -6,8 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,7 +46,7 @@ func makeDisk(t *testing.T, file string) disk {
 func mount(t *testing.T, file string) disk {
 	t.Helper()
 	d := disk{file, t.TempDir()}
-	run(t, "mount", "-o", "loop,commit=600,noinit_itable", file, d.dir)
+	mountLoop(t, "loop,commit=600,noinit_itable", file, d.dir)
 	t.Cleanup(func() { run(t, "umount", d.dir) })
 	return d
 }
@@ -279,5 +281,21 @@ func TestThatASyncHasFailedIsKnownToLaterProcessesOfThisLifeOfTheMachine(t *test
 	}
 	if err := s.Delete(im.ID); err != nil || len(s.lost) != 0 {
 		t.Errorf("%v; after it is deleted %d failures are remembered", err, len(s.lost))
+	}
+}
+
+// mountLoop mounts a file, again while the loop device is busy: whoever looks for a free
+// one, in another package's tests, holds each for a moment.
+func mountLoop(t *testing.T, options, file, dir string) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		out, err := exec.Command("mount", "-o", options, file, dir).CombinedOutput()
+		if err == nil {
+			return
+		}
+		if !strings.Contains(string(out), "busy") || time.Now().After(deadline) {
+			t.Fatalf("mount: %v: %s", err, out)
+		}
+		<-time.After(50 * time.Millisecond)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	cube "cubesandbox"
 )
@@ -42,7 +43,7 @@ func newDisk(t *testing.T, size int64) disk {
 
 func (d disk) mount(t *testing.T) {
 	t.Helper()
-	run(t, "mount", "-o", "loop,commit=300,noinit_itable", d.file, d.dir)
+	mountLoop(t, "loop,commit=300,noinit_itable", d.file, d.dir)
 }
 
 // afterCut shows the store as it is found after the power has gone now. Open reads
@@ -173,4 +174,20 @@ func TestADatabaseThatWasNeverSyncedOpensAfterAPowerCut(t *testing.T) {
 	w := newTwins()
 	w.write(t, s, 0)
 	d.afterCut(t, func(after *Store) { w.found(t, after) })
+}
+
+// mountLoop mounts a file, again while the loop device is busy: whoever looks for a free
+// one, in another package's tests, holds each for a moment.
+func mountLoop(t *testing.T, options, file, dir string) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		out, err := exec.Command("mount", "-o", options, file, dir).CombinedOutput()
+		if err == nil {
+			return
+		}
+		if !strings.Contains(string(out), "busy") || time.Now().After(deadline) {
+			t.Fatalf("mount: %v: %s", err, out)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
 }
