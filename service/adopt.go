@@ -10,7 +10,7 @@ import (
 )
 
 // adoptSnapshots forgets snapshots whose files are gone.
-func (s *Service) adoptSnapshots(ctx context.Context) error {
+func (s *Service) adoptSnapshots(ctx context.Context) {
 	for id, snap := range s.snapshots {
 		if s.published(id) || s.hidden[id] {
 			continue
@@ -26,7 +26,6 @@ func (s *Service) adoptSnapshots(ctx context.Context) error {
 			s.log.Error("that a snapshot is gone could not be recorded; the next start does", "image", id, "error", err)
 		}
 	}
-	return nil
 }
 
 // takeInAll makes snapshots that no record names known: nothing is to be lost.

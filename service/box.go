@@ -163,6 +163,12 @@ func (s *Service) runner(ctx context.Context, id cube.SandboxID, verb string) (*
 	return b, nil
 }
 
+// between is what a verb gets on a sandbox that an earlier one has left in the middle: a
+// start could not conclude that yet.
+func (b *box) between(verb string, p cube.Phase) error {
+	return fmt.Errorf("%s: sandbox %s is %s, which could not be completed yet and is tried again every few seconds; wait, or kill it: %w", verb, b.id, p, cube.ErrConflict)
+}
+
 // start begins a verb: its plan and the phase that it brings about, in one write. The
 // caller has the turn. What could not be written changes nothing.
 func (s *Service) start(ctx context.Context, b *box, w *work, change func(*cube.Record)) error {

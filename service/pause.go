@@ -17,10 +17,14 @@ func (s *Service) Pause(ctx context.Context, id cube.SandboxID, o cube.Pausing) 
 		return err
 	}
 	defer b.leave()
-	if b.rec.Phase == cube.PhasePaused {
+	switch p := b.rec.Phase; p {
+	case cube.PhaseRunning:
+		return s.pause(ctx, b, o)
+	case cube.PhasePaused:
 		return fmt.Errorf("error pausing sandbox: sandbox '%s' is already paused: %w", id, cube.ErrConflict)
+	default:
+		return b.between("pause", p)
 	}
-	return s.pause(ctx, b, o)
 }
 
 // pause saves and frees a sandbox. The caller has the turn.
@@ -85,8 +89,12 @@ func (s *Service) Resume(ctx context.Context, id cube.SandboxID, o cube.Resumpti
 		return cube.Record{}, err
 	}
 	defer b.leave()
-	if b.rec.Phase == cube.PhaseRunning {
+	switch p := b.rec.Phase; p {
+	case cube.PhasePaused:
+	case cube.PhaseRunning:
 		return cube.Record{}, fmt.Errorf("error resuming sandbox: sandbox '%s' is already running: %w", id, cube.ErrConflict)
+	default:
+		return cube.Record{}, b.between("resume", p)
 	}
 	if err := s.resume(ctx, b, o); err != nil {
 		return cube.Record{}, err
@@ -104,11 +112,15 @@ func (s *Service) Connect(ctx context.Context, id cube.SandboxID, o cube.Resumpt
 		return cube.Record{}, false, err
 	}
 	defer b.leave()
-	if b.rec.Phase == cube.PhasePaused {
+	switch p := b.rec.Phase; p {
+	case cube.PhaseRunning:
+	case cube.PhasePaused:
 		if err := s.resume(ctx, b, o); err != nil {
 			return cube.Record{}, false, err
 		}
 		return b.record(), true, nil
+	default:
+		return cube.Record{}, false, b.between("connect", p)
 	}
 	if o.Timeout != 0 {
 		if err := s.retime(ctx, b, func(r *cube.Record) { reconnect(r, o.Timeout) }); err != nil {

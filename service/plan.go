@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	cube "cubesandbox"
@@ -119,16 +120,20 @@ func (w *work) happened(ctx context.Context, i int, done bool) bool {
 	return done || w.Verb != cube.VerbRollback && st.done != nil && st.done(context.WithoutCancel(ctx))
 }
 
-// takeBack undoes all steps, the last first.
-func (s *Service) takeBack(ctx context.Context, w *work) {
-	ctx = context.WithoutCancel(ctx)
-	for i := len(w.steps) - 1; i >= 0; i-- {
-		if undo := w.steps[i].undo; undo != nil {
-			undo(ctx)
-			pass(w.Verb, w.steps[i].name+"-undone")
+// undo takes all steps back, the last first, and records that.
+func (w *work) undo(ctx context.Context) error {
+	for _, st := range slices.Backward(w.steps) {
+		if st.undo != nil {
+			st.undo(ctx)
+			pass(w.Verb, st.name+"-undone")
 		}
 	}
-	if err := w.back(ctx); err != nil {
+	return w.back(ctx)
+}
+
+// takeBack undoes a verb that has failed, whatever has become of who asked for it.
+func (s *Service) takeBack(ctx context.Context, w *work) {
+	if err := w.undo(context.WithoutCancel(ctx)); err != nil {
 		s.log.Error("that a verb was taken back could not be recorded; the next start does", "sandbox", w.Sandbox, "verb", w.Verb, "error", err)
 	}
 }
@@ -138,13 +143,7 @@ func (s *Service) conclude(ctx context.Context, w *work) error {
 	n := w.far(ctx)
 	if n < w.from {
 		s.log.Warn("a verb that was under way is taken back", "sandbox", w.Sandbox, "verb", w.Verb, "step", n)
-		for i := len(w.steps) - 1; i >= 0; i-- {
-			if undo := w.steps[i].undo; undo != nil {
-				undo(ctx)
-				pass(w.Verb, w.steps[i].name+"-undone")
-			}
-		}
-		return w.back(ctx)
+		return w.undo(ctx)
 	}
 	s.log.Warn("a verb that was under way is finished", "sandbox", w.Sandbox, "verb", w.Verb, "step", n)
 	for _, st := range w.steps[n:] {

@@ -31,9 +31,7 @@ func (s *Service) reconcile(ctx context.Context) error {
 	if err := s.buryUnknown(ctx); err != nil {
 		return err
 	}
-	if err := s.adoptSnapshots(ctx); err != nil {
-		return err
-	}
+	s.adoptSnapshots(ctx)
 	s.takeInAll()
 	if err := s.giveUpAll(ctx); err != nil {
 		s.log.Error("what cannot be recovered any more keeps its secrets until the next start", "error", err)
@@ -148,9 +146,12 @@ func (s *Service) concludeOne(w *work) error {
 	if !still {
 		return nil
 	}
-	if b != nil {
+	switch _, about := phaseOf[w.Verb]; {
+	case b != nil:
 		b.enter()
 		defer b.leave()
+	case about && w.Verb != cube.VerbCreate: // it has ended by another verb, which could not record that
+		w = s.abandoned(w.Plan)
 	}
 	return s.conclude(s.ctx, w)
 }
@@ -242,11 +243,14 @@ func (s *Service) adopt(ctx context.Context, b *box, pauses []cube.Image) error 
 		}
 		return nil
 	case r.Phase == cube.PhasePaused:
-		return s.adoptEnd(ctx, b, cube.Death{Reason: cube.DeathImage, Detail: "its saved state " + string(r.Image) + " is gone", At: time.Now()})
+		s.adoptEnd(ctx, b, cube.Death{Reason: cube.DeathImage, Detail: "its saved state " + string(r.Image) + " is gone", At: time.Now()})
+		return nil
 	case has && sb.State != cube.StateDead:
-		return s.adoptRunning(ctx, b, sb)
+		s.adoptRunning(ctx, b, sb)
+		return nil
 	case has && sb.Death != nil:
-		return s.adoptEnd(ctx, b, *sb.Death)
+		s.adoptEnd(ctx, b, *sb.Death)
+		return nil
 	}
 	if im, ok := newestOf(pauses, r.Generation); ok { // the machine stopped between the pause and its record
 		r.Phase, r.Image, r.Generation, r.EndAt, r.ChangedAt = cube.PhasePaused, im.ID, im.Generation, time.Time{}, time.Now()
@@ -260,7 +264,8 @@ func (s *Service) adopt(ctx context.Context, b *box, pauses []cube.Image) error 
 	case r.ChangedAt.Before(bootTime()):
 		why = cube.Death{Reason: cube.DeathMachine, Detail: "the machine was restarted", At: bootTime()}
 	}
-	return s.adoptEnd(ctx, b, why)
+	s.adoptEnd(ctx, b, why)
+	return nil
 }
 
 // pauseImages are what pauses have saved, by sandbox.
@@ -303,10 +308,10 @@ func (s *Service) published(id cube.ImageID) bool {
 	return id != "" && !errors.Is(err, cube.ErrNotFound)
 }
 
-func (s *Service) adoptRunning(ctx context.Context, b *box, sb cube.Sandbox) error {
+func (s *Service) adoptRunning(ctx context.Context, b *box, sb cube.Sandbox) {
 	r := b.rec
 	if r.Generation == sb.Generation && r.Image == "" {
-		return nil
+		return
 	}
 	// The engine gave it another life by itself.
 	r.Generation, r.Image, r.ChangedAt = sb.Generation, "", time.Now()
@@ -314,10 +319,9 @@ func (s *Service) adoptRunning(ctx context.Context, b *box, sb cube.Sandbox) err
 	if err := s.apply(ctx, cube.Batch{Sandboxes: []cube.Record{r}}); err != nil {
 		s.log.Error("the generation of a sandbox could not be recorded; the next start does", "sandbox", b.id, "error", err)
 	}
-	return nil
 }
 
-func (s *Service) adoptEnd(ctx context.Context, b *box, why cube.Death) error {
+func (s *Service) adoptEnd(ctx context.Context, b *box, why cube.Death) {
 	if end := b.rec.EndAt; b.rec.OnTimeout == cube.OnTimeoutKill && !end.IsZero() && end.Before(time.Now()) {
 		why = cube.Death{Reason: cube.DeathTimeout, Detail: why.Detail, At: end}
 	}
@@ -328,7 +332,6 @@ func (s *Service) adoptEnd(ctx context.Context, b *box, why cube.Death) error {
 		s.log.Error("the end of a sandbox could not be recorded; the next start does", "sandbox", b.id, "error", err)
 		s.unburied[b.id] = true
 	}
-	return nil
 }
 
 // buryUnknown ends what the engine has and no record names.

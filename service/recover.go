@@ -186,7 +186,7 @@ func (s *Service) raise(id cube.SandboxID) (*box, cube.Record, error) {
 	return b, old, nil
 }
 
-// discard ends the hope for a sandbox that has died and could be recovered: somebody
+// discardEnded ends the hope for a sandbox that has died and could be recovered: somebody
 // kills it. It reports whether there was such a one.
 func (s *Service) discardEnded(ctx context.Context, id cube.SandboxID) (bool, error) {
 	s.mu.Lock()

@@ -3,6 +3,8 @@ package service
 import (
 	"context"
 	"errors"
+	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,4 +114,60 @@ func TestARollbackThatFailsIsNotTakenForAnotherLife(t *testing.T) {
 	}
 	w.killAll()
 	w.nothingLeft()
+}
+
+// halfKilled starts a service on a sandbox that a kill had begun to end, and whose end
+// the engine refuses until e.kill is taken away.
+func halfKilled(t *testing.T) (*world, *stubborn, cube.Record) {
+	t.Helper()
+	w := newWorld(t)
+	r := w.create()
+	w.store.phase(r.ID, func(r *cube.Record) { r.Phase = cube.PhaseKilling })
+	w.close()
+	w.e = w.m.Open()
+	e := &stubborn{Engine: w.e}
+	fail := func() error { return cube.ErrUnavailable }
+	e.kill.Store(&fail)
+	w.conf.Engine = e
+	s, err := Open(t.Context(), w.conf)
+	must(t, err)
+	w.s = s
+	<-s.looked
+	return w, e, r
+}
+
+func TestAVerbWaitsForWhatAStartCouldNotConclude(t *testing.T) {
+	w, e, r := halfKilled(t)
+	ctx := t.Context()
+	_, resume := w.s.Resume(ctx, r.ID, cube.Resumption{})
+	_, _, connect := w.s.Connect(ctx, r.ID, cube.Resumption{})
+	for verb, err := range map[string]error{"pause": w.s.Pause(ctx, r.ID, cube.Pausing{}), "resume": resume, "connect": connect} {
+		if !errors.Is(err, cube.ErrConflict) || !strings.Contains(err.Error(), "tried again") {
+			t.Errorf("%s: %v, want that it is to wait", verb, err)
+		}
+	}
+	e.kill.Store(nil)
+	must(t, w.s.Kill(ctx, r.ID))
+	w.nothingLeft()
+}
+
+func TestWhatAnotherVerbHasEndedIsNotConcludedAgain(t *testing.T) {
+	w, e, r := halfKilled(t)
+	e.kill.Store(nil)
+	w.store.Fail(func(cube.Batch) error { return cube.ErrNoSpace }) // the older plan cannot be dropped
+	must(t, w.s.Kill(t.Context(), r.ID))
+	w.store.Fail(nil)
+	left := map[string]*work{}
+	w.s.mu.RLock()
+	maps.Copy(left, w.s.plans)
+	w.s.mu.RUnlock()
+	if len(left) == 0 {
+		t.Fatal("no plan is left to be concluded")
+	}
+	for _, p := range left {
+		must(t, w.s.concludeOne(p))
+	}
+	if plans, err := w.store.Plans(t.Context()); err != nil || len(plans) != 0 {
+		t.Errorf("plans are left: %v (%v)", plans, err)
+	}
 }

@@ -107,7 +107,11 @@ const longestHarden = 5 * time.Minute
 func (s *Service) harden(id cube.ImageID) {
 	for wait := time.Second; ; wait = min(2*wait, longestHarden) {
 		err := s.hardenOnce(id)
-		if err == nil || errors.Is(err, cube.ErrNotFound) || errors.Is(err, cube.ErrCorrupt) || s.ctx.Err() != nil {
+		if err == nil || errors.Is(err, cube.ErrNotFound) || s.ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, cube.ErrCorrupt) {
+			s.log.Error("a snapshot will never be durable: what was saved cannot be read back; delete it and take another", "image", id, "error", err)
 			return
 		}
 		s.log.Error("a snapshot is not durable yet; it is tried again", "image", id, "again", wait, "error", err)
