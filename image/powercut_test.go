@@ -3,60 +3,30 @@ package image
 import (
 	"errors"
 	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	cube "cubesandbox"
+	"cubesandbox/internal/powercut"
 )
 
-// disk is a journaled file system of its own, which commits nothing by time: what is
-// not synced is in memory alone.
-type disk struct {
-	file, dir string
-}
-
-func run(t *testing.T, name string, args ...string) {
-	t.Helper()
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%s %v: %v: %s", name, args, err, out)
-	}
-}
+// disk is one whose power can be cut.
+type disk struct{ powercut.Disk }
 
 func newDisk(t *testing.T) disk {
 	t.Helper()
-	return makeDisk(t, filepath.Join(t.TempDir(), "disk"))
-}
-
-func makeDisk(t *testing.T, file string) disk {
-	t.Helper()
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 128<<20)); err != nil {
-		t.Fatal(err)
-	}
-	run(t, "mkfs.ext4", "-q", "-F", file)
-	return mount(t, file)
-}
-
-func mount(t *testing.T, file string) disk {
-	t.Helper()
-	d := disk{file, t.TempDir()}
-	mountLoop(t, "loop,commit=600,noinit_itable", file, d.dir)
-	t.Cleanup(func() { run(t, "umount", d.dir) })
-	return d
+	return disk{powercut.New(t, 128<<20)}
 }
 
 // cut is the store as it is found after the power has gone now.
 func (d disk) cut(t *testing.T) *Store {
 	t.Helper()
-	after := filepath.Join(t.TempDir(), "after")
-	run(t, "cp", "--sparse=always", d.file, after)
-	s := reopen(t, filepath.Join(mount(t, after).dir, "s"))
+	after, remove := d.Cut(t)
+	t.Cleanup(remove)
+	s := reopen(t, filepath.Join(after.Dir, "s"))
 	s.boot = "after the power cut"
 	return s
 }
@@ -74,7 +44,7 @@ func wantWhole(t *testing.T, s *Store, im cube.Image) {
 
 func TestWhatIsDurableSurvivesAPowerCut(t *testing.T) {
 	d := newDisk(t)
-	s := reopen(t, filepath.Join(d.dir, "s"))
+	s := reopen(t, filepath.Join(d.Dir, "s"))
 	digest := putRootfs(t, s, content(1<<20))
 	published := publishAll(t, s, true)
 	torn := publishAll(t, s, false)
@@ -115,7 +85,7 @@ func TestWhatIsDurableSurvivesAPowerCut(t *testing.T) {
 
 func TestWhatReturnsIsDurableAtOnce(t *testing.T) {
 	d := newDisk(t)
-	s := reopen(t, filepath.Join(d.dir, "s"))
+	s := reopen(t, filepath.Join(d.Dir, "s"))
 	published := publishAll(t, s, true)
 	wantWhole(t, d.cut(t), published)
 
@@ -146,7 +116,7 @@ func TestWhatReturnsIsDurableAtOnce(t *testing.T) {
 
 func TestKilledAtAnyPlaceBeforeAPowerCutNothingIsHalf(t *testing.T) {
 	d := newDisk(t)
-	s := reopen(t, filepath.Join(d.dir, "s"))
+	s := reopen(t, filepath.Join(d.Dir, "s"))
 	kept := publishAll(t, s, true)
 	for _, c := range []struct {
 		point, do string
@@ -207,8 +177,8 @@ func state(t *testing.T, s *Store, id cube.ImageID) string {
 
 func TestADiskThatFailedIsNotBelievedAfterwards(t *testing.T) {
 	small := tmpfs(t, "64m")
-	d := makeDisk(t, filepath.Join(small, "disk"))
-	s := reopen(t, filepath.Join(d.dir, "s"))
+	d := powercut.In(t, small, 128<<20)
+	s := reopen(t, filepath.Join(d.Dir, "s"))
 	im := publishAll(t, s, false)
 	makeRoom := leave(t, small, 0) // the device cannot keep what it is given
 	if err := s.Sync(background, im.ID); !errors.Is(err, syscall.EIO) {
@@ -225,8 +195,8 @@ func TestADiskThatFailedIsNotBelievedAfterwards(t *testing.T) {
 
 func TestWhatADiskFailedToWriteIsReadBeforeItIsUsed(t *testing.T) {
 	small := tmpfs(t, "64m")
-	d := makeDisk(t, filepath.Join(small, "disk"))
-	s := reopen(t, filepath.Join(d.dir, "s"))
+	d := powercut.In(t, small, 128<<20)
+	s := reopen(t, filepath.Join(d.Dir, "s"))
 	im := publishAll(t, s, false)
 	makeRoom := leave(t, small, 0)
 	if err := s.Sync(background, im.ID); err == nil {
@@ -281,21 +251,5 @@ func TestThatASyncHasFailedIsKnownToLaterProcessesOfThisLifeOfTheMachine(t *test
 	}
 	if err := s.Delete(im.ID); err != nil || len(s.lost) != 0 {
 		t.Errorf("%v; after it is deleted %d failures are remembered", err, len(s.lost))
-	}
-}
-
-// mountLoop mounts a file, again while the loop device is busy: whoever looks for a free
-// one, in another package's tests, holds each for a moment.
-func mountLoop(t *testing.T, options, file, dir string) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		out, err := exec.Command("mount", "-o", options, file, dir).CombinedOutput()
-		if err == nil {
-			return
-		}
-		if !strings.Contains(string(out), "busy") || time.Now().After(deadline) {
-			t.Fatalf("mount: %v: %s", err, out)
-		}
-		<-time.After(50 * time.Millisecond)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	cube "cubesandbox"
+	"cubesandbox/internal/powercut"
 )
 
 // tmpfs mounts a small file system.
@@ -184,12 +185,7 @@ func TestAFullDiskKeepsNobodyFromOpeningUsingHidingAndDeleting(t *testing.T) {
 // with two images on it.
 func crammed(t *testing.T) (s *Store, one, other cube.Image) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "disk")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 32<<20)); err != nil {
-		t.Fatal(err)
-	}
-	run(t, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", "1024", file)
-	dir := mount(t, file).dir
+	dir := powercut.In(t, t.TempDir(), 32<<20, "-m", "0", "-b", "1024").Dir
 	s = reopen(t, filepath.Join(dir, "s"))
 	one, other = publishAll(t, s, true), publishAll(t, s, false)
 	for _, chunk := range []int{1 << 20, 512} {

@@ -4,66 +4,35 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	cube "cubesandbox"
+	"cubesandbox/internal/powercut"
 )
 
-// disk is a journaled file system of its own, which commits nothing by time: what is
-// not synced is in memory alone.
-type disk struct{ file, dir string }
-
-func run(t *testing.T, name string, args ...string) {
-	t.Helper()
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%s %v: %v: %s", name, args, err, out)
-	}
-}
+// disk is one whose power can be cut.
+type disk struct{ powercut.Disk }
 
 func newDisk(t *testing.T, size int64) disk {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test mounts a file system: run it as root")
-	}
-	file := filepath.Join(t.TempDir(), "disk")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, size)); err != nil {
-		t.Fatal(err)
-	}
-	run(t, "mkfs.ext4", "-q", "-F", file)
-	d := disk{file, t.TempDir()}
-	d.mount(t)
-	t.Cleanup(func() { run(t, "umount", d.dir) })
-	return d
-}
-
-func (d disk) mount(t *testing.T) {
-	t.Helper()
-	mountLoop(t, "loop,commit=300,noinit_itable", d.file, d.dir)
+	return disk{powercut.New(t, size)}
 }
 
 // afterCut shows the store as it is found after the power has gone now. Open reads
 // every page of it.
 func (d disk) afterCut(t *testing.T, show func(*Store)) {
 	t.Helper()
-	after := disk{filepath.Join(t.TempDir(), "after"), t.TempDir()}
-	run(t, "cp", "--sparse=always", d.file, after.file)
-	after.mount(t)
-	defer run(t, "umount", after.dir)
-	s, err := Open(filepath.Join(after.dir, "db"))
+	after, remove := d.Cut(t)
+	defer remove()
+	s, err := Open(filepath.Join(after.Dir, "db"))
 	if err != nil {
 		t.Errorf("after the power cut: %v", err)
 		return
 	}
 	defer s.Close()
 	show(s)
-	if err := os.Remove(after.file); err != nil {
-		t.Error(err)
-	}
 }
 
 // twins are two records that are written together, each time with the next generation,
@@ -111,7 +80,7 @@ func (w *twins) found(t *testing.T, s *Store) cube.Generation {
 
 func TestWhatWasSyncedSurvivesAPowerCutAndWhatWasNotLeavesNothingHalf(t *testing.T) {
 	d := newDisk(t, 32<<20)
-	s := open(t, filepath.Join(d.dir, "db"))
+	s := open(t, filepath.Join(d.Dir, "db"))
 	w := newTwins()
 	lost := 0
 	for cut := range 20 {
@@ -139,7 +108,7 @@ func TestWhatWasSyncedSurvivesAPowerCutAndWhatWasNotLeavesNothingHalf(t *testing
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			s = open(t, filepath.Join(d.dir, "db"))
+			s = open(t, filepath.Join(d.Dir, "db"))
 		}
 	}
 	if lost == 0 {
@@ -150,7 +119,7 @@ func TestWhatWasSyncedSurvivesAPowerCutAndWhatWasNotLeavesNothingHalf(t *testing
 
 func TestTheFirstSyncOfANewDatabaseMakesItDurable(t *testing.T) {
 	d := newDisk(t, 32<<20)
-	s := open(t, filepath.Join(d.dir, "db"))
+	s := open(t, filepath.Join(d.Dir, "db"))
 	w := newTwins()
 	w.write(t, s, 0)
 	if err := s.Sync(t.Context()); err != nil {
@@ -165,7 +134,7 @@ func TestTheFirstSyncOfANewDatabaseMakesItDurable(t *testing.T) {
 
 func TestADatabaseThatWasNeverSyncedOpensAfterAPowerCut(t *testing.T) {
 	d := newDisk(t, 32<<20)
-	s := open(t, filepath.Join(d.dir, "db"))
+	s := open(t, filepath.Join(d.Dir, "db"))
 	d.afterCut(t, func(after *Store) {
 		w := newTwins()
 		w.write(t, after, 0)
@@ -174,20 +143,4 @@ func TestADatabaseThatWasNeverSyncedOpensAfterAPowerCut(t *testing.T) {
 	w := newTwins()
 	w.write(t, s, 0)
 	d.afterCut(t, func(after *Store) { w.found(t, after) })
-}
-
-// mountLoop mounts a file, again while the loop device is busy: whoever looks for a free
-// one, in another package's tests, holds each for a moment.
-func mountLoop(t *testing.T, options, file, dir string) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		out, err := exec.Command("mount", "-o", options, file, dir).CombinedOutput()
-		if err == nil {
-			return
-		}
-		if !strings.Contains(string(out), "busy") || time.Now().After(deadline) {
-			t.Fatalf("mount: %v: %s", err, out)
-		}
-		<-time.After(50 * time.Millisecond)
-	}
 }

@@ -7,11 +7,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"cubesandbox/internal/powercut"
 )
 
 // Disk says what file system the state directory is on.
@@ -71,24 +71,10 @@ func (d Disk) mount(ctx context.Context, file, dir string) error {
 	if d.Options != "" {
 		options += "," + d.Options
 	}
-	if err := mountDevice(ctx, "-o", options, file, dir); err != nil {
+	if err := powercut.Mount(ctx, "-o", options, file, dir); err != nil {
 		return err
 	}
 	return os.Chmod(dir, 0o711)
-}
-
-// mountDevice runs mount, again while the loop device is busy: whoever looks for a free
-// one, in another package's tests, holds each for a moment.
-func mountDevice(ctx context.Context, args ...string) error {
-	var last error
-	err := Until(10*time.Second, "it is mounted", func() error {
-		last = command(ctx, "mount", args...)
-		if last != nil && strings.Contains(last.Error(), "busy") {
-			return last
-		}
-		return nil
-	})
-	return errors.Join(err, last)
 }
 
 // Used is what is stored in the state directory's file system, in bytes.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	cube "cubesandbox"
+	"cubesandbox/internal/powercut"
 )
 
 // Faults are brought about on the host, behind the engine's back. Each returns
@@ -185,11 +186,11 @@ func (l *Lab) BreakDisk(t *testing.T, id cube.ImageID) (undo func()) {
 	}
 	device := strings.TrimSpace(string(out))
 	steps := []func() error{
-		func() error { return mountDevice(ctx, device, mount) },
+		func() error { return powercut.Mount(ctx, device, mount) },
 		func() error { return command(ctx, "cp", l.pages(id), mount) },
 		// Mounted anew, nothing of it is in memory.
 		func() error { return unix.Unmount(mount, 0) },
-		func() error { return mountDevice(ctx, "-o", "ro", device, mount) },
+		func() error { return powercut.Mount(ctx, "-o", "ro", device, mount) },
 		func() error { return os.Truncate(disk, size/3) },
 		func() error { return unix.Mount(filepath.Join(mount, "pages"), l.pages(id), "", unix.MS_BIND, "") },
 	}

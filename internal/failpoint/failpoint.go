@@ -149,17 +149,6 @@ func FromEnv() error {
 	return nil
 }
 
-// Environ is what a child process must be given to be armed as this one is.
-func Environ() []string {
-	var env []string
-	for _, k := range []string{Env, TraceEnv} {
-		if v := os.Getenv(k); v != "" {
-			env = append(env, k+"="+v)
-		}
-	}
-	return env
-}
-
 // Arm sets what happens, in the form of the package's comment. What was armed before
 // is disarmed. Names of other programs' places are let be: several read one variable.
 func Arm(spec string) error {

@@ -165,14 +165,6 @@ func TestAProcessIsKilledAtThePassThatItsEnvironmentNamesAndItsTraceHasEachPass(
 	}
 }
 
-func TestAChildIsArmedAsItsParent(t *testing.T) {
-	t.Setenv(Env, "a=kill")
-	t.Setenv(TraceEnv, "")
-	if got := Environ(); !slices.Equal(got, []string{Env + "=a=kill"}) {
-		t.Errorf("got %q", got)
-	}
-}
-
 func TestANameIsGivenOnceAndListed(t *testing.T) {
 	if names := Names(); !slices.Contains(names, fpOne.name) || !slices.Contains(names, fpTwo.name) || !slices.IsSorted(names) {
 		t.Errorf("got %v", names)
