@@ -20,15 +20,28 @@ type ImageID string
 type Generation uint64
 
 const (
-	sandboxIDLen  = 32
-	imageIDDigits = 24
+	sandboxIDLen = 32
+	// hostnameDigits is how many of them are the host name inside, where none is given.
+	hostnameDigits = 12
+	imageIDDigits  = 24
 
 	templatePrefix = "tpl-"
 	snapshotPrefix = "snap-"
 )
 
-// NewSandboxID returns a random sandbox id.
-func NewSandboxID() SandboxID { return SandboxID(randomHex(sandboxIDLen / 2)) }
+// NewSandboxID returns a random sandbox id. A letter is among its first 12 digits, which
+// are the host name inside: glibc takes a name of decimal digits for an address, and
+// does not find it in /etc/hosts.
+func NewSandboxID() SandboxID {
+	for {
+		if id := randomHex(sandboxIDLen / 2); strings.ContainsAny(id[:hostnameDigits], "abcdef") {
+			return SandboxID(id)
+		}
+	}
+}
+
+// Hostname is what a sandbox is called inside, where it was given no other name.
+func (id SandboxID) Hostname() string { return string(id[:hostnameDigits]) }
 
 // NewSnapshotID returns a random id for the saved state of a sandbox.
 func NewSnapshotID() ImageID { return ImageID(snapshotPrefix + randomHex(imageIDDigits/2)) }

@@ -125,7 +125,7 @@ func createPromises() []promise {
 			x.noError(err, "create")
 			x.isTold(s.ID, want)
 			plain := x.create()
-			x.isTold(plain.ID, cube.Identity{Hostname: string(plain.ID[:12])})
+			x.isTold(plain.ID, cube.Identity{Hostname: plain.ID.Hostname()})
 		}},
 		{"create: an id that is taken exists already", func(x *X) {
 			s := x.create()

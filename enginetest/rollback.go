@@ -49,7 +49,7 @@ func rollbackPromises() []promise {
 			_, err := x.e.Rollback(x.ctx, b.ID, img)
 			x.noError(err, "rollback")
 			x.holds(b.ID, "k", "a")
-			x.isTold(b.ID, cube.Identity{Hostname: string(b.ID[:12])})
+			x.isTold(b.ID, cube.Identity{Hostname: b.ID.Hostname()})
 			x.runs(a.ID, 1)
 		}},
 		{"rollback: to a bad image fails with the reason and the old life runs on with its connections", func(x *X) {
@@ -147,7 +147,7 @@ func clonePromises() []promise {
 				x.runs(want[i].ID, 1)
 				x.holds(want[i].ID, "k", "one instant")
 			}
-			x.isTold(want[0].ID, cube.Identity{Hostname: string(want[0].ID[:12])})
+			x.isTold(want[0].ID, cube.Identity{Hostname: want[0].ID.Hostname()})
 			x.isTold(want[2].ID, cube.Identity{Hostname: "third"})
 			x.runs(s.ID, 1)
 			c.works()

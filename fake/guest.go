@@ -134,7 +134,7 @@ func (g Guest) Identity() (cube.Identity, cube.Generation) {
 	who := g.l.identity
 	who.Env = maps.Clone(who.Env)
 	if who.Hostname == "" {
-		who.Hostname = string(g.l.id[:12])
+		who.Hostname = g.l.id.Hostname()
 	}
 	return who, g.l.gen
 }

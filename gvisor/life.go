@@ -216,7 +216,7 @@ func (e *Engine) loadLife(ctx context.Context, l life, im cube.Image, files []*o
 func identify(id cube.SandboxID, gen cube.Generation, who cube.Identity, l cube.Limits) agentapi.Configure {
 	host := who.Hostname
 	if host == "" {
-		host = string(id[:12])
+		host = id.Hostname()
 	}
 	return agentapi.Configure{
 		Version: agentapi.Version, SandboxID: string(id), Generation: uint64(gen), Hostname: host,
