@@ -54,7 +54,7 @@ func (e *Engine) filledLife(ctx context.Context, im cube.Image, tar *os.File, la
 	}
 	defer func() {
 		if err != nil {
-			e.endLife(l, cube.DeathKilled)
+			e.bury(l)
 		}
 	}()
 	if err := fpCreateBooted.Hit(); err != nil {

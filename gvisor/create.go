@@ -38,7 +38,7 @@ func (e *Engine) Boot(ctx context.Context, spec cube.BootSpec) (_ cube.Sandbox, 
 	}
 	defer func() {
 		if err != nil {
-			e.endLife(l, cube.DeathKilled)
+			e.bury(l)
 		}
 	}()
 	if err := l.call(ctx, keeperapi.MethodStart, nil, nil); err != nil {
@@ -148,7 +148,7 @@ func (e *Engine) newLife(ctx context.Context, src source, labels keeperapi.Label
 		return life{}, err
 	}
 	if err := fpCreateBooted.Hit(); err != nil {
-		e.endLife(l, cube.DeathKilled)
+		e.bury(l)
 		return life{}, err
 	}
 	who := identify(labels.Sandbox, labels.Generation, labels.Identity, src.image.Limits)
@@ -161,7 +161,7 @@ func (e *Engine) newLife(ctx context.Context, src source, labels keeperapi.Label
 		err = fpCreateRestored.Hit()
 	}
 	if err != nil {
-		e.endLife(l, cube.DeathKilled)
+		e.bury(l)
 		return life{}, err
 	}
 	return l, nil
@@ -174,7 +174,7 @@ func (e *Engine) bootedLife(ctx context.Context, src source, labels keeperapi.La
 		if err == nil {
 			return l, nil
 		}
-		e.endLife(l, cube.DeathKilled)
+		e.bury(l)
 	}
 	return e.bootLife(ctx, src.k, shapeOf(src.image), labels)
 }
@@ -191,7 +191,7 @@ func (e *Engine) claimMember(ctx context.Context, m member, spec cube.CreateSpec
 		err = e.configureBy(ctx, m.life, m.dial(), c)
 	}
 	if err != nil {
-		e.endLife(m.leave(), cube.DeathKilled)
+		e.bury(m.leave())
 		return cube.Sandbox{}, err
 	}
 	sb, err := e.install(ctx, m.life, labels, cost(m.image.PagesBytes))
@@ -211,7 +211,7 @@ func (e *Engine) install(ctx context.Context, l life, labels keeperapi.Labels, c
 		err = fpCreateLabelled.Hit()
 	}
 	if err != nil {
-		e.endLife(l, cube.DeathKilled)
+		e.bury(l)
 		return cube.Sandbox{}, err
 	}
 	s := newSandbox(l.k, v)

@@ -15,6 +15,7 @@ import (
 	"cubesandbox/guest/agentapi"
 	"cubesandbox/guest/agentclient"
 	"cubesandbox/gvisor/keeperapi"
+	"cubesandbox/internal/fdrpc"
 	"cubesandbox/internal/timing"
 	"cubesandbox/network/api"
 )
@@ -128,7 +129,8 @@ func gone(err error) error {
 	return err
 }
 
-// endLife ends a life and forgets it. It does not give up when a context ends.
+// endLife ends a life and forgets it. It does not give up when a context ends. Who has
+// no use for the error calls bury.
 func (e *Engine) endLife(l life, reason cube.DeathReason) error {
 	e.lastEvent.Delete(l.id)
 	defer func() {
@@ -138,7 +140,13 @@ func (e *Engine) endLife(l life, reason cube.DeathReason) error {
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	err := l.k.call(ctx, keeperapi.MethodKill, keeperapi.Kill{Life: l.id, Reason: reason, Forget: true}, nil, nil)
+	kill := func() error {
+		return l.k.call(ctx, keeperapi.MethodKill, keeperapi.Kill{Life: l.id, Reason: reason, Forget: true}, nil, nil)
+	}
+	err := kill()
+	if errors.Is(err, fdrpc.ErrClosed) { // the keeper has died; the next one has taken the life up
+		err = kill()
+	}
 	if err != nil {
 		e.log.Error("a life could not be ended", "life", l.id, "error", err)
 	}

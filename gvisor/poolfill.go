@@ -207,7 +207,7 @@ func (p *pools) make(ctx context.Context, j *job) error {
 	}
 	if err != nil {
 		m.disconnect()
-		p.e.endLife(l, cube.DeathKilled)
+		p.e.bury(l)
 		return err
 	}
 	p.add(func() { p.restored[j.image] = append(p.restored[j.image], m) }, l)
@@ -249,7 +249,7 @@ func (p *pools) add(enter func(), l life) {
 	}
 	p.mu.Unlock()
 	if drained {
-		p.e.endLife(l, cube.DeathKilled)
+		p.e.bury(l)
 	}
 }
 
@@ -279,11 +279,7 @@ func (p *pools) trim() {
 }
 
 func (p *pools) endAll(lives []life) {
-	var errs []error
 	for _, l := range lives {
-		errs = append(errs, p.e.endLife(l, cube.DeathKilled))
-	}
-	if err := errors.Join(errs...); err != nil {
-		p.e.log.Error("a pool's member could not be ended", "error", err)
+		p.e.bury(l)
 	}
 }
