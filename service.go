@@ -47,7 +47,8 @@ type Service interface {
 	// there is no snapshot or it was killed.
 	Recover(ctx context.Context, id SandboxID) (Record, error)
 	// Ended returns sandboxes that have ended and are not forgotten, the last first.
-	// Those whose Recoverable is true can be brought back.
+	// Those whose Recoverable is true can be brought back from their Image; the Phase is
+	// PhaseRecovering where that is being done already, by itself.
 	Ended(ctx context.Context) ([]Record, error)
 	// Rollback takes a running sandbox back to a snapshot, by id or name.
 	Rollback(ctx context.Context, id SandboxID, snapshot string) (Record, error)

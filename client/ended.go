@@ -22,6 +22,8 @@ type Ended struct {
 	// Recoverable: Recover can bring it back, from the snapshot Recovery.
 	Recoverable bool         `json:"recoverable"`
 	Recovery    cube.ImageID `json:"recoverySnapshotID,omitempty"`
+	// Returning: that is being done already, by itself.
+	Returning bool `json:"returning,omitempty"`
 }
 
 // Ended returns the sandboxes that have ended and are not forgotten, the last first; the

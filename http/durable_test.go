@@ -137,12 +137,11 @@ func TestWhatHasEndedIsListedWithItsReasonAndTheWayBack(t *testing.T) {
 	id := func(c string) cube.SandboxID { return cube.SandboxID(strings.Repeat(c, 32)) }
 	s := willing()
 	s.ended = []cube.Record{
-		{ID: id("a"), Template: "tpl-1", Alias: "base", StartedAt: at, End: &cube.Death{Reason: cube.DeathOOM, Detail: "in the sentry", At: at.Add(time.Hour)}, Recoverable: true},
+		{ID: id("a"), Template: "tpl-1", Alias: "base", StartedAt: at, End: &cube.Death{Reason: cube.DeathOOM, Detail: "in the sentry", At: at.Add(time.Hour)}, Recoverable: true, Image: "snap-3"},
 		{ID: id("b"), Template: "tpl-1", StartedAt: at, End: &cube.Death{Reason: cube.DeathKilled, At: at}},
 		{ID: id("c"), Template: "tpl-1", StartedAt: at, End: &cube.Death{Reason: cube.DeathCrash, At: at}, Recoverable: true},
 		{ID: id("d"), Template: "tpl-1", StartedAt: at, ChangedAt: at},
 	}
-	s.snapshots = []cube.Snapshot{{ID: "snap-3", Source: id("a")}, {ID: "snap-2", Source: id("b")}, {ID: "snap-1", Source: id("a")}}
 	for _, as := range []headers{asE2B, asCube} {
 		got := stubbed(t, s).want(200, as, "GET", "/sandboxes/ended", "").objects()
 		want := []map[string]any{
@@ -156,8 +155,10 @@ func TestWhatHasEndedIsListedWithItsReasonAndTheWayBack(t *testing.T) {
 			t.Errorf("got  %v\nwant %v", got, want)
 		}
 	}
-	s.ended = append(s.ended, cube.Record{ID: id("e"), Template: "tpl-1", StartedAt: at, End: &cube.Death{At: at}, Recoverable: true})
-	s.snapshots = append(s.snapshots, cube.Snapshot{ID: "snap-0", Source: id("e")})
+	s.ended = append(s.ended, cube.Record{ID: id("e"), Template: "tpl-1", StartedAt: at, End: &cube.Death{At: at}, Recoverable: true, Image: "snap-0", Phase: cube.PhaseRecovering})
+	if last := stubbed(t, s).want(200, asCube, "GET", "/sandboxes/ended", "").objects()[4]; last["returning"] != true || last["recoverable"] != true {
+		t.Errorf("one that is being brought back by itself: %v", last)
+	}
 	for query, want := range map[string]string{
 		"": "abcde", "recoverable=false": "abcde", "recoverable=true": "ae", "limit=1000": "abcde", "limit=2": "ab",
 		"recoverable=true&limit=2": "ae", "recoverable=true&limit=1": "a",

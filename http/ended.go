@@ -41,43 +41,16 @@ func (a *API) ended(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	newest, err := a.newestSnapshots(c, all)
-	if err != nil {
-		return answer{}, err
-	}
 	out := []openapi.EndedSandbox{}
 	for _, r := range all { // the last first
-		if e := endedSandbox(r, newest[r.ID]); len(out) < most && (e.Recoverable || !only) {
+		if e := endedSandbox(r); len(out) < most && (e.Recoverable || !only) {
 			out = append(out, e)
 		}
 	}
 	return answer{status: http.StatusOK, body: out}, nil
 }
 
-// newestSnapshots finds the last snapshot of each sandbox, if any of them could be
-// recovered.
-func (a *API) newestSnapshots(c *call, all []cube.Record) (map[cube.SandboxID]cube.ImageID, error) {
-	newest := map[cube.SandboxID]cube.ImageID{}
-	wanted := false
-	for _, r := range all {
-		wanted = wanted || r.Recoverable
-	}
-	if !wanted {
-		return newest, nil
-	}
-	page, err := a.svc.Snapshots(c.ctx(), cube.SnapshotQuery{})
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range page.Snapshots { // the newest first
-		if newest[s.Source] == "" {
-			newest[s.Source] = s.ID
-		}
-	}
-	return newest, nil
-}
-
-func endedSandbox(r cube.Record, newest cube.ImageID) openapi.EndedSandbox {
+func endedSandbox(r cube.Record) openapi.EndedSandbox {
 	e := openapi.EndedSandbox{
 		SandboxID: string(r.ID), TemplateID: string(r.Template), Alias: some(r.Alias), StartedAt: r.StartedAt.UTC(),
 		EndedAt: r.ChangedAt.UTC(), Reason: string(cube.DeathUnknown),
@@ -85,8 +58,11 @@ func endedSandbox(r cube.Record, newest cube.ImageID) openapi.EndedSandbox {
 	if d := r.End; d != nil {
 		e.EndedAt, e.Reason, e.Detail = d.At.UTC(), string(d.Reason), some(d.Detail)
 	}
-	if r.Recoverable && newest != "" {
-		e.Recoverable, e.RecoverySnapshotID = true, some(string(newest))
+	if r.Recoverable && r.Image != "" {
+		e.Recoverable, e.RecoverySnapshotID = true, some(string(r.Image))
+		if back := r.Phase == cube.PhaseRecovering; back {
+			e.Returning = &back
+		}
 	}
 	return e
 }

@@ -285,6 +285,9 @@ func (s *Service) Ended(context.Context) ([]cube.Record, error) {
 		if r.Recoverable {
 			r.Image = s.wayBackLocked(r.ID)
 		}
+		if s.returning[r.ID] {
+			r.Phase = cube.PhaseRecovering // as Route says
+		}
 		r.Identity, r.TrafficToken = cube.Identity{}, ""
 		out = append(out, r)
 	}

@@ -278,3 +278,32 @@ func TestWhatIsToComeBackIsToBeWaitedFor(t *testing.T) {
 		return err == nil && route.Phase == cube.PhaseRunning
 	})
 }
+
+// TestWhatHasEndedIsListedAsReturningWhileItIsToBeBroughtBack: and when it is not tried
+// any more, as one that somebody may bring back.
+func TestWhatHasEndedIsListedAsReturningWhileItIsToBeBroughtBack(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	listed := func() (phase cube.Phase) {
+		all, err := w.s.Ended(ctx)
+		must(t, err)
+		for _, r := range all {
+			if r.Recoverable && r.Image != "" {
+				phase = r.Phase
+			}
+		}
+		return phase
+	}
+	r, _ := dead(t, w, func(n *cube.NewSandbox) { n.AutoRecover = true })
+	eventually(t, "it is back", func() bool { got, err := w.s.Get(ctx, r.ID); return err == nil && got.Generation == 2 })
+	must(t, w.m.Die(r.ID, cube.DeathCrash, ""))
+	eventually(t, "it is left as it is: it had only just been brought back", func() bool { return listed() == cube.PhaseEnded })
+
+	_, err := w.s.Recover(ctx, r.ID)
+	must(t, err)
+	w.m.SetMemory(0) // its recovery fails from here on, until there is room
+	w.store.phase(r.ID, func(r *cube.Record) { r.RecoveredAt = time.Time{} })
+	w.reopen()
+	must(t, w.m.Die(r.ID, cube.DeathCrash, ""))
+	eventually(t, "it is to come back", func() bool { return listed() == cube.PhaseRecovering })
+}

@@ -129,6 +129,7 @@ type ended struct {
 	Detail      string         `json:"detail"`
 	Recoverable bool           `json:"recoverable"`
 	Snapshot    cube.ImageID   `json:"recoverySnapshotID"`
+	Returning   bool           `json:"returning"`
 }
 
 func endedBoxes(ctx context.Context) (all []ended, err error) {

@@ -195,7 +195,7 @@ func TestOneThatDiesAgainAndAgainIsNotRecoveredForever(t *testing.T) {
 		}
 		stays := false
 		err = lab.Until(20*time.Second, "it is back, or stays ended", func() error {
-			if e, err := endedBox(ctx, u.box.ID); err == nil && e.Recoverable {
+			if e, err := endedBox(ctx, u.box.ID); err == nil && e.Recoverable && !e.Returning {
 				stays = true
 				return nil
 			}

@@ -297,10 +297,13 @@ type EndedSandbox struct {
 	Recoverable bool `json:"recoverable"`
 
 	// RecoverySnapshotID From what
-	RecoverySnapshotID *string   `json:"recoverySnapshotID,omitempty"`
-	SandboxID          string    `json:"sandboxID"`
-	StartedAt          time.Time `json:"startedAt"`
-	TemplateID         string    `json:"templateID"`
+	RecoverySnapshotID *string `json:"recoverySnapshotID,omitempty"`
+
+	// Returning It is being brought back by itself; left out where it is not
+	Returning  *bool     `json:"returning,omitempty"`
+	SandboxID  string    `json:"sandboxID"`
+	StartedAt  time.Time `json:"startedAt"`
+	TemplateID string    `json:"templateID"`
 }
 
 // Error defines model for Error.

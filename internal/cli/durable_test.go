@@ -42,6 +42,10 @@ func TestWhatHasEndedIsListedAndRecoveredByTheBeginningOfItsId(t *testing.T) {
 	if status, _, err := u.run("sandbox", "recover", string(lost.ID)); status != 5 {
 		t.Errorf("of one that runs: status %d, %s", status, err)
 	}
+	u.s.AddEnded(client.Ended{ID: cube.SandboxID("abcf" + strings.Repeat("0", 28)), Reason: cube.DeathOOM, Recoverable: true, Recovery: "snap-2", Returning: true})
+	if out := u.ok("sandbox", "ended"); !strings.Contains(out, "snap-2 (under way)") {
+		t.Errorf("one that is being brought back by itself: %s", out)
+	}
 	if out := u.ok("sandbox", "info", "abcd"); !strings.Contains(out, "restored from") || !strings.Contains(out, "memory") {
 		t.Errorf("info: %s", out)
 	}

@@ -16,7 +16,8 @@ func (a *app) endedCommand() *cobra.Command {
 	var quiet, recoverable bool
 	c := &cobra.Command{
 		Use: "ended", Short: "List sandboxes that have ended, why, and which can be brought back, the last first", Args: cobra.NoArgs,
-		Long:    "RECOVERY is the snapshot from which `cube sandbox recover` would bring it back.",
+		Long: "RECOVERY is the snapshot from which `cube sandbox recover` would bring it back; (under way) where that\n" +
+			"is being done already, by itself.",
 		Example: "  cube sandbox ended\n  cube sandbox recover $(cube sandbox ended --recoverable -q)",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.withAPI(c.Context(), func(ctx context.Context, api *client.Client) error {
@@ -54,6 +55,9 @@ func endedTable(w io.Writer, all []client.Ended, quiet bool) error {
 		}
 		if e.Recoverable {
 			back = string(e.Recovery)
+		}
+		if e.Returning {
+			back += " (under way)"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, cell(from), moment(&e.EndedAt), e.Reason, back, cell(e.Detail))
 	}
