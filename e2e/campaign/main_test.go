@@ -3,10 +3,7 @@ package campaign
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"testing"
 
 	"cubesandbox/client"
@@ -23,33 +20,18 @@ var (
 	api, key string
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	os.Exit(lab.Main(m, &s, ready, "TestNothingIsLostWhereverTheServerIsKilled", "TestALostAnswerIsAskedForAgainWithTheSameKey",
+		"TestAKeyIsGoodForOneRequest", "TestWhatDiedIsReportedAndRecovered", "TestWhatIsToBeRecoveredByItselfIs"))
+}
 
-func run(m *testing.M) (status int) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	err := lab.Shortly("TestNothingIsLostWhereverTheServerIsKilled", "TestALostAnswerIsAskedForAgainWithTheSameKey",
-		"TestAKeyIsGoodForOneRequest", "TestWhatDiedIsReportedAndRecovered", "TestWhatIsToBeRecoveredByItselfIs")
-	if err == nil {
-		s, err = lab.OpenServer(ctx)
-	}
-	if err == nil {
-		api, key = s.State.API, s.Key
-		users, err = client.New(client.Options{APIURL: "http://" + api, SandboxURL: "http://" + s.State.Data, Key: key})
-	}
-	if err == nil {
-		err = warm(ctx)
-	}
+func ready(ctx context.Context) (err error) {
+	api, key = s.State.API, s.Key
+	users, err = client.New(client.Options{APIURL: "http://" + api, SandboxURL: "http://" + s.State.Data, Key: key})
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "e2e/campaign: %v\n", err)
-		return 1
+		return err
 	}
-	status = m.Run()
-	if err := s.Close(context.Background()); err != nil {
-		fmt.Fprintf(os.Stderr, "e2e/campaign: %v\n", err)
-		return 1
-	}
-	return status
+	return warm(ctx)
 }
 
 // warm uses everything once, so that what is opened at first use looks like no leak.

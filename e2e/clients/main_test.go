@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"cubesandbox/client"
@@ -24,28 +22,13 @@ var s *lab.Server
 // home is where scripts/clients.sh keeps the clients.
 var home string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) { os.Exit(lab.Main(m, &s, ready)) }
 
-func run(m *testing.M) (status int) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	var err error
-	if home, err = install(ctx); err == nil {
-		s, err = lab.OpenServer(ctx)
+func ready(ctx context.Context) (err error) {
+	if home, err = install(ctx); err != nil {
+		return err
 	}
-	if err == nil {
-		err = warm(ctx)
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "e2e/clients: %v\n", err)
-		return 1
-	}
-	status = m.Run()
-	if err := s.Close(context.Background()); err != nil {
-		fmt.Fprintf(os.Stderr, "e2e/clients: %v\n", err)
-		return 1
-	}
-	return status
+	return warm(ctx)
 }
 
 // install installs the clients, if they are not there.

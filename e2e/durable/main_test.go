@@ -2,10 +2,7 @@ package durable
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,29 +13,9 @@ import (
 // s is the server of the tests that cut nobody's power.
 var s *lab.Server
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) (status int) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	err := lab.Shortly("TestAPowerCutLosesNothingThatWasAnswered", "TestADamagedSnapshotIsRefusedAndTheSandboxAnswersAsBefore",
-		"TestWhoseMemoryIsDamagedComesBackFromItsFiles", "TestADeletedParentIsFreedWithItsLastChild")
-	if err == nil {
-		s, err = lab.OpenServer(ctx)
-	}
-	if err == nil {
-		err = warm(ctx)
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "e2e/durable: %v\n", err)
-		return 1
-	}
-	status = m.Run()
-	if err := s.Close(context.Background()); err != nil {
-		fmt.Fprintf(os.Stderr, "e2e/durable: %v\n", err)
-		return 1
-	}
-	return status
+func TestMain(m *testing.M) {
+	os.Exit(lab.Main(m, &s, warm, "TestAPowerCutLosesNothingThatWasAnswered", "TestADamagedSnapshotIsRefusedAndTheSandboxAnswersAsBefore",
+		"TestWhoseMemoryIsDamagedComesBackFromItsFiles", "TestADeletedParentIsFreedWithItsLastChild"))
 }
 
 // warm uses everything once, so that what is opened at first use looks like no leak.

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"testing"
 
 	"cubesandbox/client"
@@ -19,26 +17,7 @@ import (
 // s is the server of all tests in this package that need no other.
 var s *lab.Server
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) (status int) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	var err error
-	if s, err = lab.OpenServer(ctx); err == nil {
-		err = warm(ctx)
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "e2e/service: %v\n", err)
-		return 1
-	}
-	status = m.Run()
-	if err := s.Close(context.Background()); err != nil {
-		fmt.Fprintf(os.Stderr, "e2e/service: %v\n", err)
-		return 1
-	}
-	return status
-}
+func TestMain(m *testing.M) { os.Exit(lab.Main(m, &s, warm)) }
 
 // warm uses everything once, so that what is opened at first use looks like no leak.
 func warm(ctx context.Context) error {
