@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -94,15 +95,7 @@ func TestAtAStopAClientThatDoesNotReadIsNotWaitedFor(t *testing.T) {
 // flooding begins a WebSocket's frame that is larger than all buffers, and says when
 // they are full.
 func flooding(t *testing.T, full chan<- struct{}) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Connection", "Upgrade")
-		w.Header().Set("Upgrade", "websocket")
-		w.WriteHeader(http.StatusSwitchingProtocols)
-		c, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer c.Close()
+	return agreeing("websocket", func(c net.Conn, _ *bufio.ReadWriter) {
 		c.Write([]byte{0x82, 127, 0, 0, 1, 0, 0, 0, 0, 0})
 		fill(c, c, make([]byte, 1<<20))
 		full <- struct{}{}

@@ -190,15 +190,7 @@ func TestTheGuestDecidesWhetherABodyIsSent(t *testing.T) {
 func TestWhatIsSentBehindAnUpgradeIsNotLost(t *testing.T) {
 	w := newWorld(t)
 	id := w.sandbox()
-	w.serve(id, 1, 80, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		rw.Header().Set("Connection", "Upgrade")
-		rw.Header().Set("Upgrade", "lines")
-		rw.WriteHeader(http.StatusSwitchingProtocols)
-		c, buf, err := http.NewResponseController(rw).Hijack()
-		if err != nil {
-			return
-		}
-		defer c.Close()
+	w.serve(id, 1, 80, agreeing("lines", func(c net.Conn, buf *bufio.ReadWriter) {
 		line, _ := buf.ReadString('\n')
 		io.WriteString(c, "got "+line)
 	}))

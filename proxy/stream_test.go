@@ -194,15 +194,7 @@ func TestWebSocketsPassAndAreResetOnKill(t *testing.T) {
 func TestAnyUpgradePassesWithHalfCloses(t *testing.T) {
 	w := newWorld(t)
 	id := w.sandbox()
-	w.serve(id, 1, 80, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		rw.Header().Set("Connection", "Upgrade")
-		rw.Header().Set("Upgrade", "lines")
-		rw.WriteHeader(http.StatusSwitchingProtocols)
-		c, buf, err := http.NewResponseController(rw).Hijack()
-		if err != nil {
-			return
-		}
-		defer c.Close()
+	w.serve(id, 1, 80, agreeing("lines", func(c net.Conn, buf *bufio.ReadWriter) {
 		b, _ := io.ReadAll(buf) // to the client's half-close
 		fmt.Fprintf(c, "%d bytes", len(b))
 	}))

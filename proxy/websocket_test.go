@@ -13,9 +13,8 @@ import (
 	"testing"
 )
 
-// upgrading answers an upgrade to a protocol, and then says the pieces, as they come.
-// Without them it says what it hears.
-func upgrading(protocol string, pieces <-chan []byte) http.Handler {
+// agreeing is a server that grants each upgrade to a protocol.
+func agreeing(protocol string, speak func(c net.Conn, buf *bufio.ReadWriter)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Connection", "Upgrade")
 		w.Header().Set("Upgrade", protocol)
@@ -25,6 +24,14 @@ func upgrading(protocol string, pieces <-chan []byte) http.Handler {
 			return
 		}
 		defer c.Close()
+		speak(c, buf)
+	})
+}
+
+// upgrading answers an upgrade to a protocol, and then says the pieces, as they come.
+// Without them it says what it hears.
+func upgrading(protocol string, pieces <-chan []byte) http.Handler {
+	return agreeing(protocol, func(c net.Conn, buf *bufio.ReadWriter) {
 		if pieces == nil {
 			io.Copy(c, buf)
 			return
@@ -103,15 +110,7 @@ func TestAtAStopAWebSocketGetsACloseFrame(t *testing.T) {
 
 // listening says the pieces, and gives what it hears up to the end.
 func listening(pieces [][]byte, heard chan<- []byte) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Connection", "Upgrade")
-		w.Header().Set("Upgrade", "WebSocket")
-		w.WriteHeader(http.StatusSwitchingProtocols)
-		c, buf, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer c.Close()
+	return agreeing("WebSocket", func(c net.Conn, buf *bufio.ReadWriter) {
 		for _, b := range pieces {
 			c.Write(b)
 		}
