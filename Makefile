@@ -71,7 +71,7 @@ clients: machine ## the clients of others that tests run
 
 boxes: build template clients
 	@echo "==> tests with sandboxes"
-	@CGO_ENABLED=0 $(GOTEST) boxes -p 2 -timeout 15m ./e2e ./e2e/clients ./e2e/contract ./e2e/service ./gvisor/... ./e2e/campaign ./e2e/durable ./e2e/leak
+	@CGO_ENABLED=0 $(GOTEST) boxes -p 2 -timeout 15m ./e2e ./e2e/clients ./e2e/contract ./e2e/service ./gvisor/... ./e2e/campaign ./e2e/durable ./e2e/lab ./e2e/leak
 
 check: test ## make test and every short form; what CI runs
 	@mkdir -p .cache/results

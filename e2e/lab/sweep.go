@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"cubesandbox/internal/local"
 	"cubesandbox/internal/serve"
 )
@@ -19,8 +21,17 @@ import (
 // prefix begins the names of a lab's two directories; the pid of its test follows.
 const prefix = "cube-lab-"
 
-// sweep takes away what tests left that were killed.
+// sweep takes away what tests left that were killed. Tests that start together do so one
+// after the other: an engine is ended by one who opens it, and there can be one.
 func sweep(ctx context.Context) error {
+	lock, err := os.Open("/run")
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock /run: %w", err)
+	}
 	runs, err := filepath.Glob(filepath.Join("/run", prefix+"*"))
 	if err != nil {
 		return err
