@@ -21,8 +21,9 @@ type client struct {
 	net.Conn
 	first  [1]byte
 	peeked bool
-	spent  atomic.Bool     // nothing more is to be read
-	cut    context.Context // when it has ended, Close does not look like a clean end
+	spent  atomic.Bool           // nothing more is to be read
+	failed atomic.Pointer[error] // what a write failed with
+	cut    context.Context       // when it has ended, Close does not look like a clean end
 }
 
 func (c *client) Read(b []byte) (int, error) {
@@ -34,6 +35,19 @@ func (c *client) Read(b []byte) (int, error) {
 		return 1, nil
 	}
 	return c.Conn.Read(b)
+}
+
+// Write fails for good once it has failed: behind a part of a record or a chunk nothing can
+// be said. TLS would try to, for 5 s, when it is closed.
+func (c *client) Write(b []byte) (int, error) {
+	if err := c.failed.Load(); err != nil {
+		return 0, *err
+	}
+	n, err := c.Conn.Write(b)
+	if err != nil {
+		c.failed.Store(&err)
+	}
+	return n, err
 }
 
 // spend makes the request under way the last one of the connection: what comes
