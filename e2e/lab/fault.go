@@ -191,6 +191,8 @@ func (l *Lab) BreakDisk(t *testing.T, id cube.ImageID) (undo func()) {
 		// Mounted anew, nothing of it is in memory.
 		func() error { return unix.Unmount(mount, 0) },
 		func() error { return powercut.Mount(ctx, "-o", "ro", device, mount) },
+		// Which it is with the mount: where this test is killed, nothing is left of it.
+		func() error { return command(ctx, "losetup", "--detach", device) },
 		func() error { return os.Truncate(disk, size/3) },
 		func() error { return unix.Mount(filepath.Join(mount, "pages"), l.pages(id), "", unix.MS_BIND, "") },
 	}
@@ -203,7 +205,7 @@ func (l *Lab) BreakDisk(t *testing.T, id cube.ImageID) (undo func()) {
 		if b, err := os.ReadFile(filepath.Join(mount, "pages")); !errors.Is(err, unix.EIO) {
 			t.Errorf("the broken disk gave %d bytes and %v, want an I/O error", len(b), err)
 		}
-		err := errors.Join(unix.Unmount(l.pages(id), 0), unix.Unmount(mount, 0), command(context.Background(), "losetup", "--detach", device), os.RemoveAll(dir))
+		err := errors.Join(unix.Unmount(l.pages(id), 0), unix.Unmount(mount, 0), os.RemoveAll(dir))
 		if err != nil {
 			t.Error(err)
 		}
