@@ -86,18 +86,26 @@ func TestAFullDiskIsNamedAsSuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
+	r := something(t)
+	defer r.Close()
+	if err := copyLayer(t.Context(), full, r, layerBounds{data: 100, length: 100}); !errors.Is(err, cube.ErrNoSpace) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// something is a stream of a few bytes.
+func something(t *testing.T) *os.File {
+	t.Helper()
 	r, w, err := pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
-	if _, err := w.WriteString("something"); err != nil {
+	_, err = w.WriteString("something")
+	if err = errors.Join(err, w.Close()); err != nil {
+		r.Close()
 		t.Fatal(err)
 	}
-	w.Close()
-	if err := copyLayer(t.Context(), full, r, layerBounds{data: 100, length: 100}); !errors.Is(err, cube.ErrNoSpace) {
-		t.Errorf("got %v", err)
-	}
+	return r
 }
 
 func TestAStreamThatComesToNothingEndsWithItsContext(t *testing.T) {
@@ -173,15 +181,8 @@ func TestWhatIsOptionalLeavesSomeOfTheDisk(t *testing.T) {
 	if err != nil || spare < 64<<20 || spare < int64(st.Blocks)*st.Bsize/100 {
 		t.Errorf("%d bytes stay, %v", spare, err)
 	}
-	r, w, err := pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := something(t)
 	defer r.Close()
-	if _, err := w.WriteString("something"); err != nil {
-		t.Fatal(err)
-	}
-	w.Close()
 	all := int64(st.Blocks) * st.Bsize // more than is free, once something is written
 	err = copyLayer(t.Context(), to, r, layerBounds{data: 100, length: 100, spare: all})
 	if fi, serr := to.Stat(); !errors.Is(err, cube.ErrNoSpace) || serr != nil || fi.Size() != 0 {

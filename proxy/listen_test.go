@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -114,59 +115,52 @@ func TestTLSWithoutACertificateIsRefusedAndOtherwiseOffersHTTP2(t *testing.T) {
 	}
 }
 
-// TestDeadClientsAreFound: by TCP's keep-alive, since nothing bounds a request.
-func TestDeadClientsAreFound(t *testing.T) {
+// onSocket serves one request, and calls look with the descriptor of its connection.
+func onSocket(t *testing.T, look func(fd int) error) {
+	t.Helper()
 	w := newWorld(t)
 	id := w.sandbox()
-	on := make(chan int, 1)
 	w.serve(id, 1, 80, echo("served"))
+	looked := make(chan error, 1)
 	w.p.server.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		raw, err := clientOf(r).Conn.(*net.TCPConn).SyscallConn()
-		if err != nil {
-			t.Error(err)
+		if err == nil {
+			var inside error
+			err = raw.Control(func(fd uintptr) { inside = look(int(fd)) })
+			err = errors.Join(err, inside)
 		}
-		raw.Control(func(fd uintptr) {
-			n, err := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_KEEPALIVE)
-			if err != nil {
-				t.Error(err)
-			}
-			on <- n
-		})
-		w.p.ServeHTTP(rw, r)
-	})
-	if status, _, _ := w.get(name(id, 80), "/"); status != 200 || <-on != 1 {
-		t.Errorf("got %d, keep-alive is off", status)
-	}
-}
-
-// TestWhereTheProxyIsKilledItsConnectionsAreReset: the kernel is told so before anything
-// else, for a process that is killed can say nothing any more.
-func TestWhereTheProxyIsKilledItsConnectionsAreReset(t *testing.T) {
-	w := newWorld(t)
-	id := w.sandbox()
-	linger := make(chan unix.Linger, 1)
-	w.serve(id, 1, 80, echo("served"))
-	w.p.server.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		raw, err := clientOf(r).Conn.(*net.TCPConn).SyscallConn()
-		if err != nil {
-			t.Error(err)
-		}
-		raw.Control(func(fd uintptr) {
-			l, err := unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER)
-			if err != nil {
-				t.Error(err)
-				l = &unix.Linger{}
-			}
-			linger <- *l
-		})
+		looked <- err
 		w.p.ServeHTTP(rw, r)
 	})
 	if status, _, _ := w.get(name(id, 80), "/"); status != 200 {
 		t.Errorf("got %d", status)
 	}
-	if l := <-linger; l.Onoff != 1 || l.Linger != 0 {
-		t.Errorf("SO_LINGER is %+v, want on, 0 s", l)
+	if err := <-looked; err != nil {
+		t.Error(err)
 	}
+}
+
+// TestDeadClientsAreFound: by TCP's keep-alive, since nothing bounds a request.
+func TestDeadClientsAreFound(t *testing.T) {
+	onSocket(t, func(fd int) error {
+		n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+		if err == nil && n != 1 {
+			err = errors.New("keep-alive is off")
+		}
+		return err
+	})
+}
+
+// TestWhereTheProxyIsKilledItsConnectionsAreReset: the kernel is told so before anything
+// else, for a process that is killed can say nothing any more.
+func TestWhereTheProxyIsKilledItsConnectionsAreReset(t *testing.T) {
+	onSocket(t, func(fd int) error {
+		l, err := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER)
+		if err == nil && (l.Onoff != 1 || l.Linger != 0) {
+			err = fmt.Errorf("SO_LINGER is %+v, want on, 0 s", *l)
+		}
+		return err
+	})
 }
 
 func TestOneConnectionIsPlainAndTheNextTLSOnTheSamePort(t *testing.T) {

@@ -172,6 +172,13 @@ func (s *Service) finish(ctx context.Context, b *box, w *work, ran bool, last cu
 	if ran {
 		s.cpus.free(last.Limits.CPUs)
 	}
+	s.retire(b, last)
+	return err
+}
+
+// retire takes a sandbox from those that there are to those that have ended, and lets
+// go whoever waits for it. The caller has the turn.
+func (s *Service) retire(b *box, last cube.Record) {
 	s.mu.Lock()
 	delete(s.boxes, b.id)
 	s.order = nil
@@ -181,7 +188,6 @@ func (s *Service) finish(ctx context.Context, b *box, w *work, ran bool, last cu
 	defer b.mu.Unlock()
 	b.gone = true
 	close(b.over)
-	return err
 }
 
 // epitaph is what is kept of a sandbox that has ended. Its secrets are not.

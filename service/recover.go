@@ -209,15 +209,7 @@ func (s *Service) discardEnded(ctx context.Context, id cube.SandboxID) (bool, er
 
 // sink takes back what raise did.
 func (s *Service) sink(b *box, old cube.Record) {
-	s.mu.Lock()
-	delete(s.boxes, b.id)
-	s.order = nil
-	s.ended[b.id] = old
-	s.mu.Unlock()
-	b.mu.Lock()
-	b.gone = true
-	close(b.over)
-	b.mu.Unlock()
+	s.retire(b, old)
 	// Its last snapshot may have been deleted meanwhile.
 	if batch := s.giveUp(b.id); !batch.Empty() {
 		if err := s.apply(s.ctx, batch); err != nil {

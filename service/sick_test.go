@@ -122,18 +122,26 @@ func halfKilled(t *testing.T) (*world, *stubborn, cube.Record) {
 	t.Helper()
 	w := newWorld(t)
 	r := w.create()
-	w.store.phase(r.ID, func(r *cube.Record) { r.Phase = cube.PhaseKilling })
+	e := w.stopInKill(r.ID)
+	<-w.s.looked
+	return w, e, r
+}
+
+// stopInKill starts the service again as after a stop in the middle of a kill, over an
+// engine that refuses to end anything until the kill of what it returns is taken away.
+func (w *world) stopInKill(id cube.SandboxID) *stubborn {
+	w.t.Helper()
+	w.store.phase(id, func(r *cube.Record) { r.Phase = cube.PhaseKilling })
 	w.close()
 	w.e = w.m.Open()
 	e := &stubborn{Engine: w.e}
 	fail := func() error { return cube.ErrUnavailable }
 	e.kill.Store(&fail)
 	w.conf.Engine = e
-	s, err := Open(t.Context(), w.conf)
-	must(t, err)
+	s, err := Open(w.t.Context(), w.conf)
+	must(w.t, err)
 	w.s = s
-	<-s.looked
-	return w, e, r
+	return e
 }
 
 func TestAVerbWaitsForWhatAStartCouldNotConclude(t *testing.T) {

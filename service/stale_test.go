@@ -130,17 +130,8 @@ func TestAnOldPlanTakesNoAnswerOfALaterTry(t *testing.T) {
 func TestOneThatCannotBeEndedKeepsNobodyFromStarting(t *testing.T) {
 	w := newWorld(t)
 	r, other := w.create(), w.create()
-	w.store.phase(r.ID, func(r *cube.Record) { r.Phase = cube.PhaseKilling })
-	w.close()
-	w.e = w.m.Open()
-	e := &stubborn{Engine: w.e}
-	fail := func() error { return cube.ErrUnavailable }
-	e.kill.Store(&fail)
-	w.conf.Engine = e
-	s, err := Open(t.Context(), w.conf)
-	must(t, err)
-	w.s = s
-	if got, err := s.Get(t.Context(), other.ID); err != nil || got.Phase != cube.PhaseRunning {
+	e := w.stopInKill(r.ID)
+	if got, err := w.s.Get(t.Context(), other.ID); err != nil || got.Phase != cube.PhaseRunning {
 		t.Errorf("the other is %s (%v)", got.Phase, err)
 	}
 	e.kill.Store(nil)

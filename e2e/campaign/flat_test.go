@@ -13,12 +13,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"cubesandbox/client"
+	"cubesandbox/e2e/lab"
 )
 
 // TestManyCreatesAndKillsLeaveNothing: after a fifth of them, and at the end, what the
@@ -58,27 +58,16 @@ const perEnded = 3 << 10
 // createAndKill does it n times, two at a time.
 func createAndKill(t *testing.T, n int) {
 	t.Helper()
-	next := make(chan struct{}, n)
-	for range n {
-		next <- struct{}{}
-	}
-	close(next)
-	var wg sync.WaitGroup
-	for range 2 {
-		wg.Go(func() {
-			for range next {
-				b, err := users.Create(t.Context(), client.NewSandbox{Template: "base"})
-				if err == nil {
-					err = users.Kill(t.Context(), b.ID)
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
+	lab.ByTwos(n, func() bool {
+		b, err := users.Create(t.Context(), client.NewSandbox{Template: "base"})
+		if err == nil {
+			err = users.Kill(t.Context(), b.ID)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return err == nil
+	})
 	users.Close()
 }
 

@@ -163,14 +163,5 @@ func get(ctx context.Context, id cube.SandboxID, key string) (v value, err error
 
 // sh runs a shell line in a sandbox and returns what it says.
 func sh(ctx context.Context, b client.Sandbox, line string) (string, error) {
-	g, err := users.Guest(b.ID, b.AccessToken)
-	if err != nil {
-		return "", err
-	}
-	var out bytes.Buffer
-	exit, err := g.Run(ctx, client.Command{Argv: []string{"/bin/sh", "-c", line}, User: "root", Stdout: &out})
-	if err == nil && exit.Code != 0 {
-		err = fmt.Errorf("%s: exit status %d", line, exit.Code)
-	}
-	return strings.TrimSpace(out.String()), err
+	return lab.Shell(ctx, users, b, line)
 }

@@ -2,12 +2,10 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"cubesandbox/client"
@@ -43,16 +41,7 @@ func create(t *testing.T, n client.NewSandbox) client.Sandbox {
 
 // try runs a shell line in a sandbox and returns what it says.
 func try(ctx context.Context, b client.Sandbox, line string) (string, error) {
-	g, err := s.API.Guest(b.ID, b.AccessToken)
-	if err != nil {
-		return "", err
-	}
-	var out bytes.Buffer
-	exit, err := g.Run(ctx, client.Command{Argv: []string{"/bin/sh", "-c", line}, User: "root", Stdout: &out})
-	if err == nil && exit.Code != 0 {
-		err = fmt.Errorf("%s: exit status %d", line, exit.Code)
-	}
-	return strings.TrimSpace(out.String()), err
+	return lab.Shell(ctx, s.API, b, line)
 }
 
 func sh(t *testing.T, b client.Sandbox, line string) string {

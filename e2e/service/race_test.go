@@ -19,20 +19,10 @@ import (
 func TestManyFireAtOneSandbox(t *testing.T) {
 	s.Guard(t)
 	rounds := map[string]int{"": 60, "ci": 300, "long": 3000}[lab.Form()]
-	next := make(chan struct{}, rounds)
-	for range rounds {
-		next <- struct{}{}
-	}
-	close(next)
-	var wg sync.WaitGroup
-	for range 2 {
-		wg.Go(func() {
-			for range next {
-				round(t)
-			}
-		})
-	}
-	wg.Wait()
+	lab.ByTwos(rounds, func() bool {
+		round(t)
+		return true
+	})
 }
 
 func round(t *testing.T) {
