@@ -180,14 +180,24 @@ func TestHolesKeepAPauseNoLongerThanADiskIsLarge(t *testing.T) {
 	}
 }
 
+// TestAKillDoesNotWaitForTheFilesOfAPause: nor where it comes just before they are begun.
 func TestAKillDoesNotWaitForTheFilesOfAPause(t *testing.T) {
+	for place, action := range map[string]string{
+		"image/publish/renamed":  "error(here)@1000000",
+		"engine/pause/published": "sleep(1s)",
+	} {
+		t.Run(place, func(t *testing.T) { killBeyond(t, place, action) })
+	}
+}
+
+// killBeyond kills a sandbox once its pause has passed a place.
+func killBeyond(t *testing.T, place, action string) {
 	l.Guard(t)
 	id := small(t, func(l *cube.Limits) { l.MemoryMiB, l.DiskMiB = 256, 1<<24 })
 	// Much longer than a test may take.
 	sh(t, id, "seq -f /root/hole%g 4000 | xargs truncate -s 50M")
-	const place = "image/publish/renamed"
+	armed(t, place+"="+action)
 	passes := failpoint.Passes(place)
-	armed(t, place+"=error(here)@1000000")
 	paused := make(chan error, 1)
 	im := cube.NewSnapshotID()
 	go func() {

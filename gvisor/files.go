@@ -27,21 +27,31 @@ func (e *Engine) keep(s *sandbox, yes bool) {
 	}
 }
 
-// hurry ends what a pause does beyond what it must: somebody waits for its end.
-func (s *sandbox) hurry() {
+// hurry ends what a pause does beyond what it must, until done is called: somebody waits
+// for its end.
+func (s *sandbox) hurry() (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.waiting++
 	if s.extra != nil {
 		s.extra()
 	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.waiting--
+	}
 }
 
-// extraStep gives a context that also ends with hurry.
+// extraStep gives a context that also ends with hurry, and has ended where somebody waits.
 func (s *sandbox) extraStep(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.extra = cancel
+	if s.waiting > 0 {
+		cancel()
+	}
 	return ctx, func() {
 		cancel()
 		s.mu.Lock()

@@ -24,7 +24,7 @@ func (e *Engine) kill(ctx context.Context, id cube.SandboxID) error {
 	if err != nil {
 		return err
 	}
-	s.hurry()
+	defer s.hurry()()
 	select {
 	case s.verb <- struct{}{}:
 	case <-ctx.Done():

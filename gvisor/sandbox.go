@@ -29,6 +29,7 @@ type sandbox struct {
 	kept     bool               // its state is in an image that is being published: its death costs nothing
 	untold   *keeperapi.Life    // that it died meanwhile, or nil
 	extra    context.CancelFunc // ends what a pause does beyond what it must, or nil
+	waiting  int                // how many wait for a pause to do no more than it must
 	gone     bool               // killed; whoever still holds the pointer must let go
 	cost     int64              // what admission was asked for, in bytes
 	spare    net.Conn           // a connection to envd that nobody has used yet, or nil
