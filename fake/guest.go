@@ -61,6 +61,8 @@ type image struct {
 	cube.Image
 	state map[string]string
 	sum   [32]byte
+	// unread: its manifest cannot be read.
+	unread bool
 }
 
 func newImage(meta cube.Image, state map[string]string) *image {

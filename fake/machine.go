@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -128,6 +129,11 @@ func (m *Machine) Tear(id cube.ImageID) error {
 		return err
 	}
 	return m.changeImage(id, func(img *image) { img.Durable = false })
+}
+
+// TearManifest makes it one of which not even what it says of itself can be read.
+func (m *Machine) TearManifest(id cube.ImageID) error {
+	return errors.Join(m.Tear(id), m.changeImage(id, func(img *image) { img.unread = true }))
 }
 
 // DropFiles makes a paused image one that has its files in its memory alone.

@@ -31,6 +31,9 @@ func (s Store) Image(id cube.ImageID) (cube.Image, error) {
 	if err != nil {
 		return cube.Image{}, err
 	}
+	if img.unread {
+		return cube.Image{ID: id, Durable: img.Durable}, &cube.CorruptError{Image: id, File: "manifest", Detail: "it is empty"}
+	}
 	return img.Image, nil
 }
 

@@ -59,7 +59,7 @@ func (s *Service) takeIn(im cube.Image) {
 }
 
 // forgetTorn forgets snapshots that were not durable yet when the machine stopped, and
-// are not whole: nobody is to be brought back to them.
+// are not whole: nobody is to be brought back to them, and their keys make others.
 func (s *Service) forgetTorn(ctx context.Context) {
 	unread, err := s.images.Unverified()
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Service) forgetTorn(ctx context.Context) {
 		s.log.Warn("a snapshot was not durable yet when the machine stopped, and is lost", "image", id, "sandbox", snap.Source, "error", err)
 		s.deleteImage(id, snap.Source)
 		s.forgetImage(id)
-		if err := s.apply(ctx, cube.Batch{DropSnapshots: []cube.ImageID{id}}); err != nil {
+		if err := s.apply(ctx, cube.Batch{DropSnapshots: []cube.ImageID{id}, DropAnswers: s.keysOf(id)}); err != nil {
 			s.log.Error("that could not be recorded; the next start does", "image", id, "error", err)
 		}
 	}

@@ -41,6 +41,9 @@ func (w *world) crash(point string, f func(s *Service)) bool {
 		w.t.Fatal(err)
 	}
 	old.cancel() // nobody is there any more who would do something by himself
+	if w.between != nil {
+		w.between()
+	}
 	w.open()
 	return passed
 }

@@ -134,6 +134,18 @@ func (s *Service) unanswered(w *work, b cube.Batch) cube.Batch {
 	return w.end(b)
 }
 
+// keysOf are the keys that are answered with an image.
+func (s *Service) keysOf(id cube.ImageID) (keys []string) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for key, a := range s.answers {
+		if a.Image == id {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // forgetAnswers drops those that are older than what is kept of ended sandboxes.
 func (s *Service) forgetAnswers() {
 	before := time.Now().Add(-s.conf.Keep)

@@ -224,3 +224,40 @@ func TestTheDigestOfARequestStays(t *testing.T) {
 		t.Errorf("metadata does not count (%v)", err)
 	}
 }
+
+// TestASnapshotThatAPowerCutHasTornIsTakenBack: its plan does not stay open, and the same
+// key makes another.
+func TestASnapshotThatAPowerCutHasTornIsTakenBack(t *testing.T) {
+	ctx := t.Context()
+	for what, tear := range map[string]func(*fake.Machine, cube.ImageID) error{
+		"pages": (*fake.Machine).Tear, "manifest": (*fake.Machine).TearManifest,
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t)
+			r := w.create()
+			o := cube.Snapshotting{Key: "k"}
+			var torn cube.ImageID
+			w.between = func() {
+				for _, im := range w.m.Images() {
+					if im.Kind == cube.KindSnapshot {
+						torn = im.ID
+						must(t, tear(w.m, im.ID))
+					}
+				}
+			}
+			if !w.crash("service/snapshot/save", func(s *Service) { s.Snapshot(ctx, r.ID, o) }) || torn == "" {
+				t.Fatalf("nothing was torn: %q", torn)
+			}
+			if plans, err := w.s.Plans(ctx); err != nil || len(plans) > 0 {
+				t.Errorf("plans are open: %+v (%v)", plans, err)
+			}
+			if _, ok := w.s.snapshot(torn); ok || files(w, torn) {
+				t.Error("the torn one is there")
+			}
+			again, err := w.s.Snapshot(ctx, r.ID, o)
+			if err != nil || again.ID == torn || again.State != cube.SnapshotReady {
+				t.Errorf("with the same key: %+v (%v)", again, err)
+			}
+		})
+	}
+}

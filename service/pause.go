@@ -57,7 +57,7 @@ func (s *Service) pausing(p cube.Plan, b *box, o cube.Pausing) *work {
 			return s.enginePause(ctx, b.id, p.Image, o)
 		},
 			undo: func(context.Context) { s.deleteImage(p.Image, b.id) },
-			done: func(ctx context.Context) bool { return s.published(p.Image) && !s.alive(ctx, b.id) }},
+			done: func(ctx context.Context) bool { return s.saved(p.Image) && !s.alive(ctx, b.id) }},
 		{name: "record", sure: true, do: func(ctx context.Context) error {
 			return s.settle(ctx, b, w, func(r *cube.Record) {
 				r.Phase, r.EndAt = cube.PhasePaused, time.Time{}

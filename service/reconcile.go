@@ -303,6 +303,13 @@ func bootTime() time.Time {
 	return time.Now().Add(-time.Duration(t.Nano()))
 }
 
+// saved reports whether an image is published, and is not what a power cut leaves of one
+// that was not durable yet.
+func (s *Service) saved(id cube.ImageID) bool {
+	im, err := s.images.Image(id)
+	return s.published(id) && !(errors.Is(err, cube.ErrCorrupt) && !im.Durable)
+}
+
 func (s *Service) published(id cube.ImageID) bool {
 	_, err := s.images.Image(id)
 	return id != "" && !errors.Is(err, cube.ErrNotFound)

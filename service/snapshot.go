@@ -68,7 +68,7 @@ func (s *Service) saving(p cube.Plan, snap cube.Snapshot) *work {
 	w.steps = []step{
 		{name: "save", do: func(ctx context.Context) error { return s.engineSave(ctx, p.Sandbox, p.Image) },
 			undo: func(context.Context) { s.deleteImage(p.Image, p.Sandbox) },
-			done: func(context.Context) bool { return s.published(p.Image) }},
+			done: func(context.Context) bool { return s.saved(p.Image) }},
 		{name: "record", do: func(ctx context.Context) error {
 			if err := ctx.Err(); err != nil && p.Key == "" {
 				return err // nobody will ever hear of it

@@ -22,6 +22,7 @@ type world struct {
 	store    memory
 	names    *names
 	template cube.ImageID
+	between  func() // what happens between a crash and the next start; nil: nothing
 }
 
 var limits = cube.Limits{MemoryMiB: 128, CPUs: 2, DiskMiB: 1024, Pids: 128}

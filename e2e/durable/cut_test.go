@@ -206,5 +206,5 @@ func lastLog(s *lab.Server) string {
 		return err.Error()
 	}
 	lines := slices.DeleteFunc(strings.Split(string(b), "\n"), func(line string) bool { return strings.Contains(line, "level=DEBUG") })
-	return strings.Join(lines[max(0, len(lines)-30):], "\n")
+	return strings.Join(lines[max(0, len(lines)-12):], "\n")
 }
