@@ -61,8 +61,12 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// tell says what was shown how often.
+// tell says what was shown how often, and fails where no cut was one.
 func (p *power) tell() {
+	if p.s.Proven() == 0 {
+		p.t.Error("after each cut all was there that was not synced: they prove nothing")
+	}
+	p.t.Logf("%6d cuts that lost what was not synced", p.s.Proven())
 	for _, what := range slices.Sorted(maps.Keys(p.l.counts)) {
 		p.t.Logf("%6d %s", p.l.counts[what], what)
 	}

@@ -29,6 +29,7 @@ type Server struct {
 	API   *client.Client
 
 	flags, env        []string // env: see SetEnv
+	proven            int      // see Proven
 	controlled        []byte   // what the files hold that prove a power cut
 	bootID            string   // a file with the id of the boot that the server is to see; empty: the machine's
 	cmd               *exec.Cmd
