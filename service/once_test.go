@@ -261,3 +261,25 @@ func TestASnapshotThatAPowerCutHasTornIsTakenBack(t *testing.T) {
 		})
 	}
 }
+
+// TestAPauseThatAPowerCutHasTornHasNotHappened: what it saved cannot be resumed, so the
+// sandbox has ended, and says so.
+func TestAPauseThatAPowerCutHasTornHasNotHappened(t *testing.T) {
+	ctx := t.Context()
+	w := newWorld(t)
+	r := w.create()
+	w.between = func() {
+		for _, im := range w.m.Images() {
+			if im.Kind == cube.KindPause {
+				must(t, w.m.TearManifest(im.ID))
+			}
+		}
+	}
+	if !w.crash("service/pause/save", func(s *Service) { s.Pause(ctx, r.ID, cube.Pausing{}) }) {
+		t.Fatal("it has not saved")
+	}
+	if end, ended := endsFor(w, r.ID); !ended || end.Reason == "" {
+		t.Errorf("it has ended: %t (%+v)", ended, end)
+	}
+	w.nothingLeft()
+}

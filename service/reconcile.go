@@ -307,7 +307,8 @@ func bootTime() time.Time {
 // that was not durable yet.
 func (s *Service) saved(id cube.ImageID) bool {
 	im, err := s.images.Image(id)
-	return s.published(id) && !(errors.Is(err, cube.ErrCorrupt) && !im.Durable)
+	torn := errors.Is(err, cube.ErrCorrupt) && !im.Durable
+	return id != "" && !torn && !errors.Is(err, cube.ErrNotFound)
 }
 
 func (s *Service) published(id cube.ImageID) bool {

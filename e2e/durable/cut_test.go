@@ -26,10 +26,11 @@ import (
 func TestAPowerCutLosesNothingThatWasAnswered(t *testing.T) {
 	cuts := map[string]int{"": 3, "ci": 20, "long": 200}[lab.Form()]
 	p := openPower(t, seeded(t))
-	for n := range cuts {
+	for n := 0; p.s.Proven() < cuts; n++ {
+		p.proves(n < 2*cuts)
 		p.round(n)
 		if t.Failed() {
-			t.Fatalf("cut %d of %d; the server's log:\n%s", n+1, cuts, lastLog(p.s))
+			t.Fatalf("cut %d, %d of %d before it were cuts; the server's log:\n%s", n+1, p.s.Proven(), cuts, lastLog(p.s))
 		}
 	}
 	p.tell()
@@ -61,11 +62,16 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// tell says what was shown how often, and fails where no cut was one.
-func (p *power) tell() {
-	if p.s.Proven() == 0 {
-		p.t.Error("after each cut all was there that was not synced: they prove nothing")
+// proves ends a test in which too many cuts were none.
+func (p *power) proves(enough bool) {
+	p.t.Helper()
+	if !enough {
+		p.t.Fatalf("only %d cuts have lost what was not synced: the machine writes it early, for there is much to write; try again when it is idle", p.s.Proven())
 	}
+}
+
+// tell says what was shown how often.
+func (p *power) tell() {
 	p.t.Logf("%6d cuts that lost what was not synced", p.s.Proven())
 	for _, what := range slices.Sorted(maps.Keys(p.l.counts)) {
 		p.t.Logf("%6d %s", p.l.counts[what], what)
@@ -203,7 +209,8 @@ func (p *power) tidy() {
 	}
 }
 
-// lastLog is the end of a server's log, without what it says of each request.
+// lastLog is the end of a server's log, without what it says of each request. It is short:
+// of a failure in CI only the last lines are shown, and what was wrong comes before it.
 func lastLog(s *lab.Server) string {
 	b, err := os.ReadFile(s.LogPath())
 	if err != nil {

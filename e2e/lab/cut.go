@@ -31,8 +31,8 @@ const controlSize = 1 << 20
 // mounted in its place. That it has not less than a disk would have is proven by a file that was
 // synced long before: a sync just before would be one for all. That it has not more, by
 // one that was written just before and not synced. Where that is there all the same, since
-// the machine had much to write and wrote it early, this cut was one of a disk that had
-// kept up; Proven counts the others.
+// the machine had much to write and wrote it early, nothing was lost that could have been:
+// whoever wants cuts counts those of Proven.
 //
 // It cannot show what a disk loses that was written to it and not flushed.
 func (s *Server) CutPower(ctx context.Context) error {
