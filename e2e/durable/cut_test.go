@@ -209,13 +209,15 @@ func (p *power) tidy() {
 	}
 }
 
-// lastLog is the end of a server's log, without what it says of each request. It is short:
-// of a failure in CI only the last lines are shown, and what was wrong comes before it.
+// lastLog is what a server has warned of last. It is short: of a failure in CI only the
+// last lines are shown, and what was wrong comes before it.
 func lastLog(s *lab.Server) string {
 	b, err := os.ReadFile(s.LogPath())
 	if err != nil {
 		return err.Error()
 	}
-	lines := slices.DeleteFunc(strings.Split(string(b), "\n"), func(line string) bool { return strings.Contains(line, "level=DEBUG") })
-	return strings.Join(lines[max(0, len(lines)-12):], "\n")
+	lines := slices.DeleteFunc(strings.Split(string(b), "\n"), func(line string) bool {
+		return !strings.Contains(line, "level=WARN") && !strings.Contains(line, "level=ERROR")
+	})
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
