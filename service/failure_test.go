@@ -29,8 +29,8 @@ func (e *stubborn) Kill(ctx context.Context, id cube.SandboxID) error {
 
 func stubbornWorld(t *testing.T) (*world, *stubborn) {
 	w := newWorld(t)
-	e := &stubborn{Engine: w.e}
-	w.s.engine = e
+	e := &stubborn{}
+	w.reopenOver(func(c *Config) { e.Engine, c.Engine = c.Engine, e })
 	return w, e
 }
 

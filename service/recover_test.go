@@ -133,6 +133,51 @@ func TestWhatWasAskedForComesBackByItselfButNotForEver(t *testing.T) {
 	eventually(t, "it is back after a start", running(4))
 }
 
+// unable is an engine that can bring back all but some.
+type unable struct {
+	cube.Engine
+	but map[cube.SandboxID]bool
+}
+
+func (e unable) Resume(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox, error) {
+	if e.but[spec.ID] {
+		return cube.Sandbox{}, cube.ErrUnavailable
+	}
+	return e.Engine.Resume(ctx, spec)
+}
+
+func TestWhatCannotBeBroughtBackYetIsInNobodysWay(t *testing.T) {
+	w := newWorld(t)
+	var all []cube.SandboxID
+	for range 6 {
+		r := w.create(func(n *cube.NewSandbox) { n.AutoRecover = true })
+		_, err := w.s.Snapshot(t.Context(), r.ID, cube.Snapshotting{})
+		must(t, err)
+		all = append(all, r.ID)
+	}
+	w.close()
+	for _, id := range all {
+		must(t, w.m.Die(id, cube.DeathCrash, ""))
+	}
+	back := all[0]
+	w.openOver(func(c *Config) {
+		but := map[cube.SandboxID]bool{}
+		for _, id := range all[1:] {
+			but[id] = true
+		}
+		c.Engine = unable{c.Engine, but}
+	})
+	eventually(t, "one of six is back", func() bool {
+		got, err := w.s.Get(t.Context(), back)
+		return err == nil && got.Phase == cube.PhaseRunning
+	})
+	for _, id := range all[1:] {
+		if route, err := w.s.Route(t.Context(), id); err != nil || route.Phase != cube.PhaseRecovering {
+			t.Errorf("%s is %s (%v), want that it is still tried", id, route.Phase, err)
+		}
+	}
+}
+
 func TestARecoveryThatFailsCanBeTriedAgain(t *testing.T) {
 	w := newWorld(t)
 	r, snap := dead(t, w)

@@ -149,14 +149,11 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	}
 	s.refreshPools()
 	s.spawn(func() { s.follow(events) })
-	lost := s.willReturn()
-	s.spawn(func() {
-		for _, r := range lost {
-			if s.ctx.Err() == nil {
-				s.autoRecover(r)
-			}
-		}
-	})
+	// Each by itself: one that has to be tried again is in nobody's way. The engine bounds
+	// how many are restored at once.
+	for _, r := range s.willReturn() {
+		s.spawn(func() { s.autoRecover(r) })
+	}
 	s.spawn(func() {
 		defer close(s.looked)
 		s.collect()

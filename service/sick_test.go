@@ -31,12 +31,9 @@ func TestAnImageThatCannotBeMadeDurableStopsNothingElse(t *testing.T) {
 	r := w.create()
 	snap, err := w.s.Snapshot(ctx, r.ID, cube.Snapshotting{})
 	must(t, err)
-	w.close()
-	w.e = w.m.Open()
-	w.conf.Engine, w.conf.Images, w.conf.CollectEvery = w.e, sick{fake.Store{Machine: w.m}, snap.ID}, time.Millisecond
-	s, err := Open(ctx, w.conf)
-	must(t, err)
-	w.s = s
+	w.reopenOver(func(c *Config) {
+		c.Images, c.CollectEvery = sick{fake.Store{Machine: w.m}, snap.ID}, time.Millisecond
+	})
 	im, err := w.e.Save(ctx, r.ID, cube.NewSnapshotID())
 	must(t, err)
 	must(t, w.s.images.Hide(im.ID))
@@ -50,7 +47,7 @@ func (stuck) Hide(cube.ImageID) error { return errors.New("input/output error") 
 
 func TestATemplateWhoseDeletionFailsOrIsKilledIsOldOrNew(t *testing.T) {
 	w := newWorld(t)
-	w.s.images = stuck{fake.Store{Machine: w.m}}
+	w.reopenOver(func(c *Config) { c.Images = stuck{fake.Store{Machine: w.m}} })
 	if err := w.s.DeleteImage(t.Context(), "base"); err == nil {
 		t.Error("a deletion that cannot be is no error")
 	}
@@ -104,11 +101,10 @@ func TestARollbackThatFailsIsNotTakenForAnotherLife(t *testing.T) {
 	must(t, err)
 	own, err := w.s.Snapshot(ctx, r.ID, cube.Snapshotting{})
 	must(t, err)
-	w.s.engine = reviving{w.e, own.ID}
+	w.reopenOver(func(c *Config) { c.Engine = reviving{c.Engine, own.ID} })
 	if _, err := w.s.Rollback(ctx, r.ID, string(snap.ID)); !errors.Is(err, cube.ErrUnavailable) {
 		t.Errorf("got %v, want that it failed", err)
 	}
-	w.s.engine = w.e
 	if got, err := w.s.Get(ctx, r.ID); err != nil || got.Phase != cube.PhaseRunning || got.Generation != 2 {
 		t.Errorf("it is %s in generation %d (%v), want running in the life that there is", got.Phase, got.Generation, err)
 	}

@@ -307,7 +307,7 @@ func TestAnErrorThatComesTooLateTakesNothingBack(t *testing.T) {
 	ctx := t.Context()
 	r := w.create()
 	put(t, w, r.ID, "then")
-	w.s.engine = late{w.e}
+	w.reopenOver(func(c *Config) { c.Engine = late{c.Engine} })
 	must(t, w.s.Pause(ctx, r.ID, cube.Pausing{}))
 	if got, err := w.s.Get(ctx, r.ID); err != nil || got.Phase != cube.PhasePaused {
 		t.Errorf("it is %s (%v), want paused", got.Phase, err)

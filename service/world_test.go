@@ -39,9 +39,17 @@ func newWorld(t *testing.T) *world {
 // open starts a service on what is there.
 func (w *world) open() {
 	w.t.Helper()
+	w.openOver(func(*Config) {})
+}
+
+// openOver starts a service that stands on something else, which change says.
+func (w *world) openOver(change func(*Config)) {
+	w.t.Helper()
 	w.e = w.m.Open()
 	w.conf.Engine, w.conf.Store, w.conf.Images, w.conf.Names = w.e, w.store, fake.Store{Machine: w.m}, w.names
-	s, err := Open(w.t.Context(), w.conf)
+	conf := w.conf
+	change(&conf)
+	s, err := Open(w.t.Context(), conf)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -62,6 +70,13 @@ func (w *world) reopen() {
 	w.t.Helper()
 	w.close()
 	w.open()
+}
+
+// reopenOver closes the service and starts one that stands on something else.
+func (w *world) reopenOver(change func(*Config)) {
+	w.t.Helper()
+	w.close()
+	w.openOver(change)
 }
 
 // create makes a sandbox that lives as long as it likes.
