@@ -17,6 +17,13 @@ VERSION := $(shell cat VERSION)
 # hold it: what they are made of decides what an image fits.
 VCS := $(shell git status --porcelain >/dev/null 2>&1 && echo auto || echo false)
 
+# What cube-sentry is built with: gVisor with gvisor/patches in the place of gVisor. Our
+# own go.mod names gVisor as it is.
+PATCHED := -modfile=.cache/gvisor/go.mod -tags=cube_patched
+# sentry NAME VERSION FLAGS: builds bin/NAME.
+sentry = CGO_ENABLED=0 go build $(3) -ldflags="-s -w -X gvisor.dev/gvisor/runsc/version.version=$$(cat .cache/gvisor/$(2))" \
+	-o bin/$(1) ./cmd/cube-sentry
+
 # Packages that start sandboxes: without the race detector (gVisor does not run with
 # cgo).
 BOXES := ./gvisor/... ./e2e/...
@@ -24,7 +31,7 @@ BOXES := ./gvisor/... ./e2e/...
 UNITS = $(shell go list ./... | grep -v -E '^cubesandbox/(gvisor|e2e|cmd/cube-sentry)(/|$$)')
 GOTEST := go run ./scripts/gotest
 
-.PHONY: help up machine build template serve demo clients test lint unit boxes check soak bench conformance down clean
+.PHONY: help up machine patch build stock template serve demo clients test lint unit patches boxes check soak bench conformance down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -36,15 +43,22 @@ up: build template serve demo ## install what is missing, build, start the serve
 machine:
 	@scripts/machine.sh
 
-build: machine ## the programs, in bin/
+patch: machine ## gVisor with gvisor/patches, in the cache
+	@go run ./scripts/patch-gvisor
+
+build: patch ## the programs, in bin/
 	@echo "==> build bin/"
 	@mkdir -p bin
 	@CGO_ENABLED=0 go build -buildvcs=$(VCS) -ldflags='-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/cube
 	@CGO_ENABLED=0 go build -ldflags='-s -w -E cube_guest_entry -X cubesandbox/guest/agent.Version=$(VERSION)' -o bin/ ./cmd/cube-guest
 	@CGO_ENABLED=0 go build -ldflags='-s -w' -o bin/ ./cmd/cube-network
-	@CGO_ENABLED=0 go build -ldflags="-s -w -X gvisor.dev/gvisor/runsc/version.version=$$(scripts/engine-version.sh)" \
-		-o bin/ ./cmd/cube-sentry
+	@$(call sentry,cube-sentry,version,$(PATCHED))
 	@CGO_ENABLED=0 go run ./scripts/pack-agent bin/cube-guest bin/cube-guest.erofs
+
+stock: patch ## bin/cube-sentry-stock, of gVisor without our patches: to compare with, never installed
+	@echo "==> build bin/cube-sentry-stock"
+	@mkdir -p bin
+	@$(call sentry,cube-sentry-stock,version-stock,)
 
 template: build ## the template base; again only when something has changed
 	@echo "==> template base"
@@ -57,7 +71,7 @@ serve: template ## the server, in the background, unless it runs already
 demo: template ## save, kill, bring back and clone, in one table
 	@bin/cube demo
 
-test: lint unit boxes ## lint, unit tests with the race detector, one end-to-end pass
+test: lint unit patches boxes ## lint, unit tests with the race detector, one end-to-end pass
 
 lint: machine ## gofmt, go vet, staticcheck
 	@scripts/lint.sh
@@ -66,19 +80,23 @@ unit: machine
 	@echo "==> unit tests"
 	@CGO_ENABLED=1 $(GOTEST) unit -race -timeout 10m $(UNITS)
 
+patches: patch ## unit tests of what gvisor/patches changes, in the copy of gVisor
+	@echo "==> unit tests of gvisor/patches"
+	@CGO_ENABLED=0 $(GOTEST) patches $(PATCHED) -timeout 10m $$(cat .cache/gvisor/packages)
+
 clients: machine ## the clients of others that tests run
 	@scripts/clients.sh >/dev/null
 
-boxes: build template clients
+boxes: build stock template clients
 	@echo "==> tests with sandboxes"
-	@CGO_ENABLED=0 $(GOTEST) boxes -p 2 -timeout 15m ./e2e ./e2e/clients ./e2e/contract ./e2e/service ./gvisor/... ./e2e/campaign ./e2e/durable ./e2e/lab ./e2e/leak
+	@CGO_ENABLED=0 $(GOTEST) boxes $(PATCHED) -p 2 -timeout 15m ./e2e ./e2e/clients ./e2e/contract ./e2e/service ./gvisor/... ./e2e/campaign ./e2e/durable ./e2e/lab ./e2e/leak
 
 check: test ## make test and every short form; what CI runs
 	@mkdir -p .cache/results
 	@echo "==> 16 clients fire at one sandbox, 300 rounds"
-	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) race -count=1 -timeout 15m -run TestManyFireAtOneSandbox ./e2e/service
+	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) race $(PATCHED) -count=1 -timeout 15m -run TestManyFireAtOneSandbox ./e2e/service
 	@echo "==> every process is killed at every boundary; 20 power cuts; full disks, each flipped bit; 20 rounds; 500 creates"
-	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) losses -p 2 -count=1 -timeout 30m ./e2e/durable ./e2e/campaign
+	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) losses $(PATCHED) -p 2 -count=1 -timeout 30m ./e2e/durable ./e2e/campaign
 	@echo "==> demo"
 	@bin/cube demo --json >.cache/results/demo.json
 	@echo "==> probe of the engine, 3 rounds"
@@ -91,14 +109,14 @@ check: test ## make test and every short form; what CI runs
 	@bin/cube bench --short --baseline --json >.cache/results/bench.json
 	@$(MAKE) --no-print-directory conformance
 
-soak: build template clients ## the long forms
+soak: build stock template clients ## the long forms
 	@echo "==> tests with sandboxes, long forms"
-	@CUBE_FORM=long CGO_ENABLED=0 $(GOTEST) soak -p 1 -count=1 -timeout 12h $(BOXES)
+	@CUBE_FORM=long CGO_ENABLED=0 $(GOTEST) soak $(PATCHED) -p 1 -count=1 -timeout 12h $(BOXES)
 	@echo "==> probe, 20 rounds"
 	@bin/cube probe --engine --rounds 20 --json >.cache/results/probe.json
 	@scripts/with-server.sh bin/cube probe --rounds 20 --json >.cache/results/probe-api.json
 
-bench: build template ## measure, against runsc too
+bench: build stock template ## measure, against runsc too
 	@bin/cube bench --baseline
 
 conformance: ## docs/conformance.md from the last results

@@ -132,9 +132,11 @@ func TestAStoppedKeeperHoldsNobodyButItself(t *testing.T) {
 		k, added, err := ks.hold(t.Context(), "v1")
 		stopped <- held{k, added, err}
 	}()
-	if _, err := l.Accept(); err != nil { // it has connected
+	c, err := l.Accept() // it has connected
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close() // what nobody refers to is closed when garbage is collected
 	fake(t, otherPlace(ks.runDir, ks.engines, "v2").dir, "v2")
 	other := make(chan held, 2)
 	go func() {

@@ -66,8 +66,8 @@ func (k *Keeper) sentryDir() string { return filepath.Join(k.conf.RunDir, "s") }
 // behind, serves until it is told to shut down or gets SIGTERM, and in the
 // latter case leaves everything running for the next.
 func Run(ctx context.Context, conf Config) error {
-	if version.Version() == "VERSION_MISSING" {
-		return errors.New("this binary was built without a version (-X …/runsc/version.version): it could not tell which images it can restore; build it with make")
+	if err := checkBuild(version.Version()); err != nil {
+		return err
 	}
 	if err := makeRunDir(conf.RunDir); err != nil {
 		return err

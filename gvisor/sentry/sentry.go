@@ -1,6 +1,7 @@
 package sentry
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -21,6 +22,18 @@ const setup = "s1"
 // of our patches and the architecture, which are set at link time, and setup. A
 // build without the former is not usable.
 func Version() string { return version.Version() + "-" + setup }
+
+// checkBuild refuses a binary whose version does not say what it was built of.
+func checkBuild(version string) error {
+	if version == "VERSION_MISSING" {
+		return errors.New("this binary was built without a version (-X …/runsc/version.version): it could not tell which images it can restore; build it with make")
+	}
+	patched := Patched
+	if says := !strings.Contains(version, "-stock-"); says != patched {
+		return fmt.Errorf("this binary calls itself %s, and whether it has gvisor/patches is %v: it would take the images of another for its own; build it with make", version, patched)
+	}
+	return nil
+}
 
 // IsSentry reports whether this process was started as a sentry, or as the small
 // helper of one that unmounts /proc: gVisor's subcommands are among its arguments.

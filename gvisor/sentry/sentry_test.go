@@ -228,3 +228,18 @@ func TestASentryKeepsOnlyWhatItWasGiven(t *testing.T) {
 		t.Errorf("the last donated descriptor is %d, want 6", got)
 	}
 }
+
+func TestABinaryIsWhatItsVersionSays(t *testing.T) {
+	good, bad := "20260905035102-160fafc42237-stock-amd64", "20260905035102-160fafc42237-0123456789ab-amd64"
+	if Patched {
+		good, bad = bad, good
+	}
+	if err := checkBuild(good); err != nil {
+		t.Errorf("%s: %v", good, err)
+	}
+	for _, v := range []string{bad, "VERSION_MISSING"} {
+		if err := checkBuild(v); err == nil || !strings.Contains(err.Error(), "build it with make") {
+			t.Errorf("%s: got %v, want it refused", v, err)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -47,9 +48,10 @@ func (a *app) buildBaseline(ctx context.Context, s *local.Session, conf bench.Co
 	return b, nil
 }
 
-// buildRunsc builds the command line of the module that this checkout requires.
+// buildRunsc builds the command line of the module that this checkout requires, without
+// our patches. It is kept by what the engine's version says of the module.
 func (a *app) buildRunsc(ctx context.Context, engine string, p *progress.Reporter) (string, error) {
-	path := filepath.Join(a.where.CacheDir, "runsc", engine, "runsc")
+	path := filepath.Join(a.where.CacheDir, "runsc", moduleOf(engine), "runsc")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
@@ -67,6 +69,13 @@ func (a *app) buildRunsc(ctx context.Context, engine string, p *progress.Reporte
 	}
 	step.Done("")
 	return path, nil
+}
+
+// moduleOf is time and commit of the gVisor that an engine is made of, which its version
+// begins with.
+func moduleOf(engine string) string {
+	parts := strings.Split(engine, "-")
+	return strings.Join(parts[:min(2, len(parts))], "-")
 }
 
 // specOf reads what gVisor was given for a sandbox of an image.

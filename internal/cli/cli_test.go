@@ -126,3 +126,15 @@ func TestTheProbesTableNamesWhatFailed(t *testing.T) {
 		}
 	}
 }
+
+func TestTheCommandLineToCompareWithIsKeptByTheModuleAlone(t *testing.T) {
+	for engine, want := range map[string]string{
+		"20260905035102-160fafc42237-52eef37f459a-amd64-s1": "20260905035102-160fafc42237",
+		"20260905035102-160fafc42237-stock-amd64-s1":        "20260905035102-160fafc42237",
+		"odd": "odd",
+	} {
+		if got := moduleOf(engine); got != want {
+			t.Errorf("%s: got %q, want %q", engine, got, want)
+		}
+	}
+}

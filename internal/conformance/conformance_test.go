@@ -86,6 +86,7 @@ func TestTheWorstOutcomeOfARowCounts(t *testing.T) {
 not json
 `)
 	put(t, dir, "soak.json", `{"Action":"fail","Package":"cubesandbox/p","Test":"TestB"}`)
+	put(t, dir, "patches.json", `{"Action":"pass","Package":"gvisor.dev/gvisor/runsc/boot","Test":"TestC"}`)
 	put(t, dir, "probe.json", `{"result":"PASS"}`)
 	put(t, dir, "bench.json", `{"rows":[{"name":"rollback","p50_ms":90.5,"cpu_ms":40},{"name":"pause","p50_ms":100,"cpu_ms":50},{"name":"idle.overhead_mb","value":25}]}`)
 	results, err := ReadResults(dir)
@@ -97,6 +98,7 @@ not json
 		want     Outcome
 	}{
 		{"p:TestA", Passed}, {"p:TestA,p:TestB", Failed}, {"p:TestA,p:TestC", NotRun}, {".:TestRoot", Passed},
+		{"gvisor/patches/_added/runsc/boot:TestC", Passed},
 		{"run:probe", Passed}, {"run:bench", Passed}, {"p:TestC,p:TestB", Failed},
 		{"figure:rollback<=90.5", Passed}, {"figure:rollback<=90", Missed}, {"figure:idle.overhead_mb<=24", Missed},
 		{"figure:rollback<=0.91*pause", Passed}, {"figure:rollback:cpu<=0.75*pause:cpu", Missed}, {"figure:rollback<=2*resume", NotRun},

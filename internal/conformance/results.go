@@ -85,6 +85,21 @@ func readRun(file string) (Outcome, error) {
 	return Passed, nil
 }
 
+// patched is gVisor, tests of which are in the folder of what we add to it.
+const patched, added = "gvisor.dev/gvisor/", "gvisor/patches/_added/"
+
+// folderOf is where in the tree the tests of a package are.
+func folderOf(pkg string) string {
+	if dir, ok := strings.CutPrefix(pkg, patched); ok {
+		return added + dir
+	}
+	folder := strings.TrimPrefix(strings.TrimPrefix(pkg, module), "/")
+	if folder == "" {
+		return "."
+	}
+	return folder
+}
+
 func (r Results) readTests(file string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -98,11 +113,7 @@ func (r Results) readTests(file string) error {
 		if json.Unmarshal(scanner.Bytes(), &e) != nil || e.Test == "" {
 			continue
 		}
-		folder := strings.TrimPrefix(strings.TrimPrefix(e.Package, module), "/")
-		if folder == "" {
-			folder = "."
-		}
-		key := folder + ":" + e.Test
+		key := folderOf(e.Package) + ":" + e.Test
 		switch {
 		case e.Action == "fail":
 			r.tests[key] = Failed

@@ -20,6 +20,7 @@ func TestTheHouseHasItsPapers(t *testing.T) {
 		"docs/benchmarks.md":             "cube bench",
 		"docs/templates.md":              "template.toml",
 		".ci/run":                        "make check",
+		"gvisor/patches/README.md":       "another version of gVisor",
 	} {
 		text, err := os.ReadFile("../../" + name)
 		if err != nil || !strings.Contains(string(text), want) {
@@ -58,6 +59,9 @@ func TestEachDirectDependencyHasAReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range readTree(t).gos {
+		if f.upstream() {
+			continue // it depends on what gVisor depends on
+		}
 		for _, p := range f.imports() {
 			first, _, _ := strings.Cut(p, "/")
 			if !strings.Contains(first, ".") {
@@ -89,6 +93,32 @@ func TestEveryDecisionIsInTheIndex(t *testing.T) {
 		file, ok := strings.CutPrefix(name, "docs/decisions/")
 		if ok && file != "README.md" && !strings.Contains(string(index), "("+file+")") {
 			t.Errorf("docs/decisions/README.md does not list %s", file)
+		}
+	}
+}
+
+func TestEveryPatchOfGVisorHasItsDocument(t *testing.T) {
+	tr := readTree(t)
+	index := string(tr.read(t, patchesDir+"/README.md"))
+	patches := map[string]bool{}
+	for _, name := range tr.files {
+		if file, ok := strings.CutPrefix(name, patchesDir+"/edits/"); ok {
+			patch, _, inFolder := strings.Cut(file, "/")
+			patches[patch] = true
+			if !inFolder || !strings.HasSuffix(name, ".edit") {
+				t.Errorf("%s: want it at edits/PATCH/NAME.edit", name)
+			}
+		}
+	}
+	for patch := range patches {
+		text, err := os.ReadFile("../../" + patchesDir + "/" + patch + ".md")
+		for _, part := range []string{"## Purpose", "## Invariants", "## Carrying it", "## Tests"} {
+			if err != nil || !strings.Contains(string(text), "\n"+part+"\n") {
+				t.Errorf("%s/%s.md: %v; want it to have %q", patchesDir, patch, err, part)
+			}
+		}
+		if !strings.Contains(index, "]("+patch+".md)") {
+			t.Errorf("%s/README.md does not list %s.md", patchesDir, patch)
 		}
 	}
 }

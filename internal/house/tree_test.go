@@ -38,6 +38,13 @@ type goFile struct {
 	generated bool
 }
 
+// upstream reports whether a file is to be part of gVisor: of a package of it, that names
+// and imports what is there.
+func (f *goFile) upstream() bool { return strings.HasPrefix(f.dir, patchesDir+"/_added/") }
+
+// patchesDir is where what we change in gVisor is.
+const patchesDir = "gvisor/patches"
+
 func (f *goFile) test() bool { return strings.HasSuffix(f.name, "_test.go") }
 
 var generatedMark = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
