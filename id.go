@@ -15,6 +15,11 @@ type SandboxID string
 // and 24 lower-case hex digits.
 type ImageID string
 
+// BaseID names the pages of one image for ever: its id, a dot, and 8 lower-case hex
+// digits. The id of an image can be given again (that of a template, which follows from
+// its content); this cannot.
+type BaseID string
+
 // Generation says which life of a sandbox is meant. The first is 1; restore,
 // resume and rollback begin the next one under the same id.
 type Generation uint64
@@ -24,6 +29,7 @@ const (
 	// hostnameDigits is how many of them are the host name inside, where none is given.
 	hostnameDigits = 12
 	imageIDDigits  = 24
+	baseIDDigits   = 8
 
 	templatePrefix = "tpl-"
 	snapshotPrefix = "snap-"
@@ -52,6 +58,9 @@ func TemplateIDFromDigest(sum [32]byte) ImageID {
 	return ImageID(templatePrefix + hex.EncodeToString(sum[:imageIDDigits/2]))
 }
 
+// NewBaseID returns a name for the pages of an image that is about to be written.
+func NewBaseID(id ImageID) BaseID { return BaseID(string(id) + "." + randomHex(baseIDDigits/2)) }
+
 // ParseSandboxID checks the form of s.
 func ParseSandboxID(s string) (SandboxID, error) {
 	if len(s) != sandboxIDLen || !isHex(s) {
@@ -70,6 +79,21 @@ func ParseImageID(s string) (ImageID, error) {
 		return "", fmt.Errorf("image id %q: want tpl- or snap- and %d lower-case hex digits: %w", s, imageIDDigits, ErrInvalid)
 	}
 	return ImageID(s), nil
+}
+
+// ParseBaseID checks the form of s.
+func ParseBaseID(s string) (BaseID, error) {
+	id, digits, _ := strings.Cut(s, ".")
+	if _, err := ParseImageID(id); err != nil || len(digits) != baseIDDigits || !isHex(digits) {
+		return "", fmt.Errorf("base %q: want an image id, a dot, and %d lower-case hex digits: %w", s, baseIDDigits, ErrInvalid)
+	}
+	return BaseID(s), nil
+}
+
+// Image is the image whose pages they were at first.
+func (b BaseID) Image() ImageID {
+	id, _, _ := strings.Cut(string(b), ".")
+	return ImageID(id)
 }
 
 // IsTemplate reports whether the id is that of a template.

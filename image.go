@@ -12,10 +12,16 @@ type Image struct {
 	Generation Generation `json:"generation,omitempty"`
 	Created    time.Time  `json:"created"`
 	Limits     Limits     `json:"limits"`
-	// PagesBytes is how much memory it holds (with stock gVisor: the pages of
-	// written files too).
+	// PagesBytes is how much memory it holds itself (the pages of written files too).
 	PagesBytes int64 `json:"pagesBytes"`
-	// Bytes is its size on disk.
+	// Base names its pages for others: what is saved of a sandbox that was made from it
+	// may lie in them.
+	Base BaseID `json:"base,omitempty"`
+	// Bases are those in whose pages the rest of its memory lies, nearest first, and
+	// SharedBytes is how much that is. Both are empty for an image that stands alone.
+	Bases       []BaseID `json:"bases,omitempty"`
+	SharedBytes int64    `json:"sharedBytes,omitempty"`
+	// Bytes is its own size on disk.
 	Bytes int64 `json:"bytes"`
 	// Engine names what made it and can restore it: the sentry's version.
 	Engine string `json:"engine"`
@@ -36,6 +42,18 @@ type Image struct {
 	Durable bool `json:"-"`
 }
 
+// Space is what an image takes on disk, in bytes.
+type Space struct {
+	// Unique is what is free once it is deleted, and no sandbox runs any more that was
+	// made from it. Pages of deleted images in which it alone has memory count too.
+	Unique int64
+	// Shared is memory of it that stays: in pages in which others have memory too, or
+	// which are those of an image that is not deleted.
+	Shared int64
+	// Users are the images that have memory in its pages.
+	Users []ImageID
+}
+
 // ImageKind is what an image was made for.
 type ImageKind string
 
@@ -44,4 +62,7 @@ const (
 	KindTemplate ImageKind = "template"
 	KindSnapshot ImageKind = "snapshot"
 	KindPause    ImageKind = "pause"
+	// KindBase: pages alone, in which others have memory: what clones share, or what was
+	// copied together from several. Nothing can be made from it.
+	KindBase ImageKind = "base"
 )

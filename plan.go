@@ -87,3 +87,12 @@ const (
 	GarbageEngine  GarbageKind = "engine"      // an installed version that no image needs
 	GarbageStaging GarbageKind = "staging"     // what a killed process was writing
 )
+
+// Folded says what a fold has done: memory that images had in the pages of deleted ones
+// was copied together, and these were freed.
+type Folded struct {
+	// Images is how many have another table.
+	Images int
+	// Copied and Freed are bytes on disk.
+	Copied, Freed int64
+}

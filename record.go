@@ -130,7 +130,7 @@ type Snapshot struct {
 	// Env is what Source had set in every process. A sandbox that is made from the
 	// snapshot has it too, below what its own request sets.
 	Env map[string]string
-	// Bytes is its size on disk; 0 until it is ready.
+	// Bytes is its own size on disk; 0 until it is ready.
 	Bytes int64
 	// Durable: it survives a power cut, which it does within seconds.
 	Durable bool

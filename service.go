@@ -66,6 +66,9 @@ type Service interface {
 	// everybody at once; its space is free when the last sandbox has ended that was
 	// made from it.
 	DeleteImage(ctx context.Context, idOrName string) error
+	// Spaces says of each image, those that sandboxes are paused to too, what it takes on
+	// disk alone and together with others.
+	Spaces(ctx context.Context) map[ImageID]Space
 	// VerifyImage reads a template or snapshot, by id or name, whole. ErrCorrupt.
 	VerifyImage(ctx context.Context, idOrName string) (Image, error)
 	// Collect frees what nothing needs and says what that was; with dry it only says.

@@ -105,7 +105,8 @@ func TestImagesAreVerifiedGarbageCollectedAndPlansShown(t *testing.T) {
 	if _, err := c.VerifyImage(ctx, "a/b"); !errors.Is(err, cube.ErrNotFound) {
 		t.Errorf("of none: %v", err)
 	}
-	if all, err := c.Snapshots(ctx, ""); err != nil || len(all) != 2 || all[0].Level != "durable" || all[1].Level != "published" || all[1].Durable {
+	if all, err := c.Snapshots(ctx, ""); err != nil || len(all) != 2 || all[0].Level != "durable" || all[1].Level != "published" || all[1].Durable ||
+		all[0].Unique != 5<<20 || all[0].Shared != 1<<30 {
 		t.Errorf("%+v (%v)", all, err)
 	}
 	s.AddGarbage(cube.Garbage{Kind: cube.GarbageEngine, Name: "v1", Bytes: 3, Why: "no image needs it"})

@@ -21,6 +21,16 @@ type Snapshot struct {
 	Durable bool `json:"durable"`
 	// Level says the same in a word: published or durable.
 	Level string `json:"level,omitempty"`
+	Space
+}
+
+// Space is what an image takes on the server's disk, in bytes.
+type Space struct {
+	// Unique is free once the image is deleted and no sandbox runs that was made from it.
+	Unique int64 `json:"uniqueBytes"`
+	// Shared is memory of it in pages that stay: others need them too, or they are those
+	// of another image.
+	Shared int64 `json:"sharedBytes"`
 }
 
 // Snapshot saves a running sandbox, which runs on. The name may be empty.
@@ -55,6 +65,7 @@ type Template struct {
 	CPUs      int          `json:"cpuCount,omitempty"`
 	MemoryMiB int64        `json:"memoryMB,omitempty"`
 	CreatedAt *time.Time   `json:"createdAt,omitempty"`
+	Space
 }
 
 // Templates returns all.

@@ -41,6 +41,9 @@ type Sandbox struct {
 	AutoRecover   bool   `json:"autoRecover,omitempty"`
 	FilesFallback bool   `json:"filesFallback,omitempty"`
 	EnvdVersion   string `json:"envdVersion,omitempty"`
+	// Space is what one that is paused takes on the server's disk, where Get was asked;
+	// else nil.
+	*Space
 }
 
 // Lifecycle says what happens to a sandbox when its time is over.

@@ -68,16 +68,6 @@ func (s Store) Hidden() ([]cube.ImageID, error) {
 // Delete removes one, hidden or not.
 func (s Store) Delete(id cube.ImageID) error { return s.Machine.DeleteImage(id) }
 
-// Size is what one takes, hidden or not.
-func (s Store) Size(id cube.ImageID) int64 {
-	s.Machine.mu.Lock()
-	defer s.Machine.mu.Unlock()
-	if img := s.Machine.images[id]; img != nil {
-		return img.Bytes
-	}
-	return 0
-}
-
 // DeleteHidden is Delete, but ErrConflict where it is not hidden.
 func (s Store) DeleteHidden(id cube.ImageID) error {
 	if _, err := s.find(id); err == nil {
@@ -112,6 +102,26 @@ func (s Store) Verify(_ context.Context, id cube.ImageID) error {
 	}
 	return nil
 }
+
+// VerifyOnce is Verify.
+func (s Store) VerifyOnce(ctx context.Context, id cube.ImageID) error { return s.Verify(ctx, id) }
+
+// Spaces says that each stands alone.
+func (s Store) Spaces() map[cube.ImageID]cube.Space {
+	s.Machine.mu.Lock()
+	defer s.Machine.mu.Unlock()
+	out := map[cube.ImageID]cube.Space{}
+	for id, img := range s.Machine.images {
+		out[id] = cube.Space{Unique: img.Bytes}
+	}
+	return out
+}
+
+// FreePages frees nothing: no image has memory in another.
+func (s Store) FreePages() error { return nil }
+
+// Fold does nothing, for the same reason.
+func (s Store) Fold(context.Context, int64) (cube.Folded, error) { return cube.Folded{}, nil }
 
 // Collect frees nothing: there is no garbage in memory.
 func (s Store) Collect(context.Context, bool) ([]cube.Garbage, error) { return nil, nil }

@@ -152,10 +152,10 @@ func (e *Engine) newLife(ctx context.Context, src source, labels keeperapi.Label
 		return life{}, err
 	}
 	who := identify(labels.Sandbox, labels.Generation, labels.Identity, src.image.Limits)
-	files, err := src.reopen()
+	files, err := src.files.Reopen()
 	if err == nil {
 		err = e.restoreLife(ctx, l, src.image, files, who)
-		closeAll(files)
+		files.Close()
 	}
 	if err == nil {
 		err = fpCreateRestored.Hit()

@@ -15,6 +15,7 @@ import (
 	"cubesandbox/guest/agentapi"
 	"cubesandbox/guest/agentclient"
 	"cubesandbox/gvisor/keeperapi"
+	"cubesandbox/image"
 	"cubesandbox/internal/fdrpc"
 	"cubesandbox/internal/timing"
 	"cubesandbox/network/api"
@@ -182,7 +183,7 @@ func (l life) usage(ctx context.Context) (keeperapi.Usage, error) {
 
 // restoreLife loads an image into a booted sentry and returns when every page has
 // been read and the agent has been told who it is: only then is it a restore.
-func (e *Engine) restoreLife(ctx context.Context, l life, im cube.Image, files []*os.File, who agentapi.Configure) error {
+func (e *Engine) restoreLife(ctx context.Context, l life, im cube.Image, files *image.Files, who agentapi.Configure) error {
 	defer timing.Phase(ctx, "restore")()
 	turn, err := e.takeTurn(ctx)
 	if err != nil {
@@ -203,8 +204,11 @@ func (e *Engine) takeTurn(ctx context.Context) (done func(), err error) {
 }
 
 // loadLife is restoreLife for whoever has a turn, or needs none.
-func (e *Engine) loadLife(ctx context.Context, l life, im cube.Image, files []*os.File, who agentapi.Configure) error {
-	if err := l.call(ctx, keeperapi.MethodRestore, files, nil); err != nil {
+func (e *Engine) loadLife(ctx context.Context, l life, im cube.Image, files *image.Files, who agentapi.Configure) error {
+	if len(files.Bases) > 0 {
+		return fmt.Errorf("restore %s: it has memory in %d other images, and this engine copies all that it restores: %w", im.ID, len(files.Bases), cube.ErrIncompatible)
+	}
+	if err := l.call(ctx, keeperapi.MethodRestore, files.Files, nil); err != nil {
 		return fmt.Errorf("restore %s: %w", im.ID, err)
 	}
 	loaded := make(chan error, 1)

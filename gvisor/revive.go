@@ -63,11 +63,11 @@ func (e *Engine) unnamed(ctx context.Context, s *sandbox) (source, error) {
 	if err != nil {
 		return source{}, err
 	}
-	files, pages, err := w.Keep()
+	files, err := w.Keep()
 	if err != nil {
 		return source{}, err
 	}
 	im := e.describe(s, cube.KindSnapshot)
-	im.PagesBytes = pages
+	im.PagesBytes = files.Image.PagesBytes
 	return e.sourceOf(ctx, im, files)
 }

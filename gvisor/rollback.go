@@ -77,11 +77,11 @@ func (e *Engine) restoreAs(ctx context.Context, l life, src source, labels keepe
 	if err := fpRollbackFrozen.Hit(); err != nil {
 		return keeperapi.Life{}, err
 	}
-	files, err := src.reopen()
+	files, err := src.files.Reopen()
 	if err != nil {
 		return keeperapi.Life{}, err
 	}
-	defer closeAll(files)
+	defer files.Close()
 	who := identify(labels.Sandbox, labels.Generation, labels.Identity, src.image.Limits)
 	if err := e.loadLife(ctx, l, src.image, files, who); err != nil {
 		return keeperapi.Life{}, err

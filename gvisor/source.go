@@ -4,25 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	cube "cubesandbox"
+	"cubesandbox/image"
 )
 
 // source is an image that is open, and the keeper that can restore it: what a life
 // is made from.
 type source struct {
 	image cube.Image
-	files []*os.File
+	files *image.Files
 	k     *keeper
 	let   func() // lets go of the keeper
 }
 
 // close closes the files and lets go of the keeper.
 func (s source) close() {
-	closeAll(s.files)
+	s.files.Close()
 	s.let()
 }
 
@@ -32,7 +32,7 @@ func (e *Engine) openImage(ctx context.Context, id cube.ImageID) (source, error)
 	if err != nil {
 		return source{}, err
 	}
-	src, err := e.sourceOf(ctx, f.Image, f.Files)
+	src, err := e.sourceOf(ctx, f.Image, f)
 	if err != nil {
 		return source{}, fmt.Errorf("image %s: %w", id, err)
 	}
@@ -40,7 +40,7 @@ func (e *Engine) openImage(ctx context.Context, id cube.ImageID) (source, error)
 }
 
 // sourceOf finds the keeper for open files, which it closes when there is none.
-func (e *Engine) sourceOf(ctx context.Context, im cube.Image, files []*os.File) (source, error) {
+func (e *Engine) sourceOf(ctx context.Context, im cube.Image, files *image.Files) (source, error) {
 	k, err := e.holdKeeper(ctx, im.Engine)
 	if err == nil {
 		src := source{im, files, k, func() { e.keepers.release(k) }}
@@ -51,7 +51,7 @@ func (e *Engine) sourceOf(ctx context.Context, im cube.Image, files []*os.File) 
 		src.let()
 		err = fmt.Errorf("this machine's processor lacks features that it was made with: %s: %w", strings.Join(missing, ", "), cube.ErrIncompatible)
 	}
-	closeAll(files)
+	files.Close()
 	if im.FilesBytes > 0 && errors.Is(err, cube.ErrIncompatible) {
 		err = fmt.Errorf("%w; its files can be used: resume from them", err)
 	}
@@ -76,25 +76,4 @@ func lacking(want, have []string) []string {
 		}
 	}
 	return missing
-}
-
-// reopen gives descriptors of their own: several restores read at the same time,
-// each from the start, and the image may have no name any more.
-func (s source) reopen() ([]*os.File, error) {
-	var out []*os.File
-	for _, f := range s.files {
-		n, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
-		if err != nil {
-			closeAll(out)
-			return nil, fmt.Errorf("image %s: %w", s.image.ID, err)
-		}
-		out = append(out, n)
-	}
-	return out, nil
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
 }

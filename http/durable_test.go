@@ -112,10 +112,12 @@ func TestFromWhatASandboxCameBackIsSaid(t *testing.T) {
 	}
 }
 
-func TestTheLevelOfASnapshotAndOfATemplateIsSaid(t *testing.T) {
+func TestTheLevelAndTheSpaceOfASnapshotAndOfATemplateAreSaid(t *testing.T) {
 	for durable, level := range map[bool]string{false: "published", true: "durable"} {
 		s := willing()
+		space := cube.Space{Unique: 5 << 20, Shared: 1 << 30}
 		s.snapshot = cube.Snapshot{ID: "snap-1", Durable: durable}
+		s.spaces = map[cube.ImageID]cube.Space{"snap-1": space, "tpl-1": space}
 		s.snapshots = []cube.Snapshot{s.snapshot}
 		s.templates = []cube.Template{{Image: cube.Image{ID: "tpl-1", Durable: durable}}}
 		w := stubbed(t, s)
@@ -127,6 +129,29 @@ func TestTheLevelOfASnapshotAndOfATemplateIsSaid(t *testing.T) {
 				if got["durable"] != durable || got["level"] != level {
 					t.Errorf("%v, want durable %v, level %s", got, durable, level)
 				}
+				if got["uniqueBytes"] != float64(space.Unique) || got["sharedBytes"] != float64(space.Shared) {
+					t.Errorf("%v, want %+v", got, space)
+				}
+			}
+		}
+	}
+}
+
+func TestOfAPausedSandboxItIsSaidWhatItTakesOnDisk(t *testing.T) {
+	space := cube.Space{Unique: 5 << 20, Shared: 1 << 30}
+	for _, phase := range []cube.Phase{cube.PhasePaused, cube.PhaseRunning} {
+		s := willing()
+		s.record.Phase, s.record.Image = phase, "snap-1"
+		s.spaces = map[cube.ImageID]cube.Space{"snap-1": space}
+		w := stubbed(t, s)
+		for _, as := range []headers{asE2B, asCube} {
+			d := w.want(200, as, "GET", aBox, "").object()
+			want := map[string]any{}
+			if phase == cube.PhasePaused {
+				want = map[string]any{"uniqueBytes": float64(space.Unique), "sharedBytes": float64(space.Shared)}
+			}
+			if d["uniqueBytes"] != want["uniqueBytes"] || d["sharedBytes"] != want["sharedBytes"] {
+				t.Errorf("%s: got %v, want %v", phase, d, want)
 			}
 		}
 	}

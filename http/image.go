@@ -34,10 +34,10 @@ func (a *API) snapshot(c *call) (answer, error) {
 		return answer{}, err
 	}
 	c.made = []string{string(s.ID)}
-	return answer{status: http.StatusCreated, body: snapshot(c, s)}, nil
+	return answer{status: http.StatusCreated, body: snapshot(c, s, a.svc.Spaces(c.ctx()))}, nil
 }
 
-func snapshot(c *call, s cube.Snapshot) openapi.Snapshot {
+func snapshot(c *call, s cube.Snapshot, spaces map[cube.ImageID]cube.Space) openapi.Snapshot {
 	names := []string{}
 	if s.Name != "" {
 		name := s.Name
@@ -46,10 +46,11 @@ func snapshot(c *call, s cube.Snapshot) openapi.Snapshot {
 		}
 		names = append(names, name)
 	}
+	space := spaces[s.ID]
 	ready, at := openapi.SnapshotStatus("READY"), s.CreatedAt.UTC()
 	return openapi.Snapshot{
 		SnapshotID: string(s.ID), Names: names, Status: &ready, OriginSandboxID: some(string(s.Source)), CreatedAt: &at, UpdatedAt: &at,
-		Durable: &s.Durable, Level: level(s.Durable),
+		Durable: &s.Durable, Level: level(s.Durable), UniqueBytes: &space.Unique, SharedBytes: &space.Shared,
 	}
 }
 
@@ -79,8 +80,9 @@ func (a *API) snapshots(c *call) (answer, error) {
 		return answer{}, err
 	}
 	out := make([]openapi.Snapshot, len(page.Snapshots))
+	spaces := a.svc.Spaces(c.ctx())
 	for i, s := range page.Snapshots {
-		out[i] = snapshot(c, s)
+		out[i] = snapshot(c, s, spaces)
 	}
 	ans := answer{status: http.StatusOK, body: out, header: map[string]string{}}
 	if page.Next != "" {
@@ -110,7 +112,7 @@ func (a *API) rollback(c *call) (answer, error) {
 	}}, nil
 }
 
-func template(t cube.Template) openapi.Template {
+func template(t cube.Template, space cube.Space) openapi.Template {
 	names := t.Names
 	if names == nil {
 		names = []string{}
@@ -121,7 +123,7 @@ func template(t cube.Template) openapi.Template {
 		TemplateID: id, BuildID: &id, Names: names, Aliases: names, Public: false, Status: "READY", BuildStatus: &ready,
 		CreatedAt: t.Image.Created.UTC(), UpdatedAt: t.Image.Created.UTC(),
 		CpuCount: t.Image.Limits.CPUs, MemoryMB: t.Image.Limits.MemoryMiB, DiskSizeMB: t.Image.Limits.DiskMiB, EnvdVersion: &envd,
-		Durable: &t.Image.Durable, Level: level(t.Image.Durable),
+		Durable: &t.Image.Durable, Level: level(t.Image.Durable), UniqueBytes: &space.Unique, SharedBytes: &space.Shared,
 	}
 }
 
@@ -131,8 +133,9 @@ func (a *API) templates(c *call) (answer, error) {
 		return answer{}, err
 	}
 	out := make([]openapi.Template, len(all))
+	spaces := a.svc.Spaces(c.ctx())
 	for i, t := range all {
-		out[i] = template(t)
+		out[i] = template(t, spaces[t.Image.ID])
 	}
 	return answer{status: http.StatusOK, body: out}, nil
 }
@@ -158,7 +161,7 @@ func (a *API) template(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{status: http.StatusOK, body: template(t)}, nil
+	return answer{status: http.StatusOK, body: template(t, a.svc.Spaces(c.ctx())[t.Image.ID])}, nil
 }
 
 func (a *API) alias(c *call) (answer, error) {

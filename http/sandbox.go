@@ -30,7 +30,12 @@ func (a *API) get(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{status: http.StatusOK, body: a.detail(c, r)}, nil
+	d := a.detail(c, r)
+	if r.Phase == cube.PhasePaused {
+		space := a.svc.Spaces(c.ctx())[r.Image]
+		d.UniqueBytes, d.SharedBytes = &space.Unique, &space.Shared
+	}
+	return answer{status: http.StatusOK, body: d}, nil
 }
 
 func (a *API) kill(c *call) (answer, error) {

@@ -16,6 +16,7 @@ type stub struct {
 	ended     []cube.Record
 	snapshot  cube.Snapshot
 	snapshots []cube.Snapshot // the newest first
+	spaces    map[cube.ImageID]cube.Space
 	templates []cube.Template
 	image     cube.Image
 	garbage   []cube.Garbage
@@ -45,6 +46,8 @@ func (s *stub) List(ctx context.Context, q cube.SandboxQuery) (cube.SandboxPage,
 	s.asked = q
 	return cube.SandboxPage{Sandboxes: []cube.Record{s.record}}, s.act(ctx)
 }
+
+func (s *stub) Spaces(context.Context) map[cube.ImageID]cube.Space { return s.spaces }
 
 func (s *stub) Kill(ctx context.Context, _ cube.SandboxID) error { return s.act(ctx) }
 

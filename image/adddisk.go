@@ -108,7 +108,8 @@ func (s *Store) placeDisk(id cube.ImageID, f *os.File, sums fileSum) (_ cube.Ima
 
 // DropMemory makes a published image one of files only, and returns what it is then.
 // After a failure it is what it was, or has files only. Who has its memory open keeps
-// that. ErrNotFound where it has no files apart from its memory.
+// that. ErrNotFound where it has no files apart from its memory, ErrConflict where other
+// images have memory in its pages.
 func (s *Store) DropMemory(id cube.ImageID) (cube.Image, error) {
 	d, err := s.hold(id)
 	if err != nil {
@@ -123,6 +124,9 @@ func (s *Store) DropMemory(id cube.ImageID) (cube.Image, error) {
 	if !has {
 		return cube.Image{}, fmt.Errorf("files of image %s, apart from its memory: %w", id, cube.ErrNotFound)
 	}
+	if uses, err := s.uses(); err != nil || len(uses[m.Image.Base]) > 0 {
+		return cube.Image{}, errors.Join(err, fmt.Errorf("image %s: drop memory: %v have memory in its pages: %w", id, uses[m.Image.Base], cube.ErrConflict))
+	}
 	f, err := d.open(diskName)
 	if err != nil {
 		return cube.Image{}, err
@@ -132,8 +136,10 @@ func (s *Store) DropMemory(id cube.ImageID) (cube.Image, error) {
 	if err != nil {
 		return cube.Image{}, err
 	}
-	m.Files = []fileSum{disk}
+	m.Format, m.Files = format, []fileSum{disk}
 	m.Image.FilesOnly, m.Image.PagesBytes, m.Image.Bytes = true, 0, min(bytes, disk.Size)
+	defer s.freeBases(m.Image.Bases)
+	m.Image.Base, m.Image.Bases, m.Image.SharedBytes, m.BaseBytes = "", nil, 0, nil
 	err = d.replace(m)
 	if err == nil {
 		err = d.self.Sync()
@@ -173,7 +179,7 @@ func (d *directory) replace(m manifest) error {
 
 // dropped reports whether a file is one that the manifest does not name any more.
 func (d *directory) dropped(name string) bool {
-	if !slices.Contains(memoryNames, name) {
+	if !slices.Contains(memoryNames, name) && !isSources(name) {
 		return false
 	}
 	m, err := d.manifest(manifestName)
@@ -182,27 +188,32 @@ func (d *directory) dropped(name string) bool {
 
 // untidy reports whether there may be files that the manifest does not name.
 func (d *directory) untidy() bool {
-	there := func(name string) bool {
-		_, err := d.Lstat(name)
-		return err == nil
+	entries, _ := fs.ReadDir(d.FS(), ".")
+	there := map[string]bool{}
+	tables := 0
+	for _, e := range entries {
+		there[e.Name()] = true
+		if isSources(e.Name()) {
+			tables++
+		}
 	}
-	return there(nextName) || there(diskName) && there(memoryNames[pagesIndex])
+	return there[nextName] || there[diskName] && there[pagesName] || tables > 1 || tables > 0 && !there[pagesName]
 }
 
-// tidy removes files that the manifest does not name: whoever was adding or dropping
-// them has ended. The caller holds the directory.
+// tidy removes files that the manifest does not name: whoever was adding, replacing or
+// dropping them has ended. The caller holds the directory.
 func (d *directory) tidy() error {
 	m, err := d.manifest(manifestName)
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, name := range append([]string{nextName, diskName}, memoryNames...) {
-		if _, named := m.file(name); named {
-			continue
-		}
-		if err := d.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
+	entries, err := fs.ReadDir(d.FS(), ".")
+	errs := []error{err}
+	for _, e := range entries {
+		name := e.Name()
+		ours := name == nextName || name == diskName || slices.Contains(memoryNames, name) || isSources(name)
+		if _, named := m.file(name); ours && !named {
+			errs = append(errs, gone(d.Remove(name)))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

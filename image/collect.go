@@ -20,12 +20,13 @@ const collectAge = time.Hour
 
 // Collect frees what nobody needs, and says what that was; with dry it only says. That
 // is what processes that are gone left in staging, images that they were removing in
-// place, images that a power cut has torn before they were durable, and file systems
-// that no image names and nobody has open; the last two after an hour. While a manifest
-// cannot be read no file system is freed.
+// place, the pages of deleted images that others had memory in, images that a power cut
+// has torn before they were durable, and file systems that no image names and nobody has
+// open; the last two after an hour. While a manifest cannot be read no file system is
+// freed, nor pages if it may be one that names them.
 func (s *Store) Collect(ctx context.Context, dry bool) ([]cube.Garbage, error) {
 	c := &collection{s: s, dry: dry}
-	err := errors.Join(c.staging(ctx), c.images(ctx), c.rootfs(ctx))
+	err := errors.Join(c.staging(ctx), c.images(ctx), c.bases(ctx), c.rootfs(ctx))
 	if err != nil {
 		err = fmt.Errorf("collect: %w", err)
 	}
@@ -98,6 +99,31 @@ func (c *collection) image(id cube.ImageID, is func(*directory) (bool, error), w
 		c.found = append(c.found, cube.Garbage{Kind: cube.GarbageImage, Name: string(id), Bytes: bytes, Why: why})
 	}
 	return err
+}
+
+// bases frees the pages of deleted images.
+func (c *collection) bases(ctx context.Context) error {
+	ids, err := c.s.unnamed()
+	errs := []error{err}
+	for _, id := range ids {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		g := cube.Garbage{Kind: cube.GarbageImage, Name: string(id), Why: "it was deleted, and no image and no sandbox has memory in its pages any more"}
+		if c.dry {
+			err = c.s.ifUnneeded(id, func(d *directory) error {
+				g.Bytes = allocated(d.path)
+				return nil
+			})
+		} else {
+			g.Bytes, err = c.s.freeBase(id)
+		}
+		if err == nil && g.Bytes > 0 {
+			c.found = append(c.found, g)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 func (c *collection) rootfs(ctx context.Context) error {

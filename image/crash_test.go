@@ -80,7 +80,8 @@ func TestKilledAtAnyPlaceAnImageIsAbsentOrWhole(t *testing.T) {
 func TestEveryPlaceIsOneAtWhichSomebodyIsKilled(t *testing.T) {
 	want := map[string]bool{}
 	for _, p := range []string{"publish/verified", "publish/synced", "publish/renamed", "sync/synced", "hide/hidden", "delete/renamed",
-		"add-disk/placed", "add-disk/named", "drop-memory/unnamed"} {
+		"add-disk/placed", "add-disk/named", "drop-memory/unnamed",
+		"keep/renamed", "park/renamed", "free/unnamed", "fold/copied", "fold/placed", "fold/named"} {
 		want["image/"+p] = true
 	}
 	for _, p := range failpoint.Names() {

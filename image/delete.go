@@ -68,8 +68,10 @@ func (d *directory) hide() error {
 }
 
 // Delete removes an image, hidden or not, and gives back its room. It is gone for
-// everybody at once; who has its files open keeps them. A power cut may bring it back,
-// whole; hidden images come back hidden.
+// everybody at once; who has its files open keeps them. Where other images have memory in
+// its pages, or a sandbox has them open, these stay until the last of them has gone: its
+// id can be given again. A power cut may bring it back, whole; hidden images come back
+// hidden.
 func (s *Store) Delete(id cube.ImageID) error {
 	return s.remove(id, func(*directory) (bool, error) { return true, nil })
 }
@@ -105,6 +107,21 @@ func (s *Store) remove(id cube.ImageID, may func(*directory) (bool, error)) erro
 		}
 		forget()
 		return notFound(id)
+	}
+	m, err := d.anyManifest()
+	if errors.Is(err, cube.ErrUnavailable) {
+		return fmt.Errorf("delete image %s: what it is cannot be read: %w", id, err)
+	}
+	if err == nil { // else nobody can make anything of its pages
+		release, free, err := s.claim(d, m.Image.Base)
+		if err != nil {
+			return fmt.Errorf("delete image %s: %w", id, err)
+		}
+		if !free {
+			return s.park(d, m)
+		}
+		defer release()
+		defer s.freeBases(m.Image.Bases)
 	}
 	// The lock goes with it: no sweep comes between.
 	trash := filepath.Join(s.stagingDir(), trashPrefix+string(id)+"-"+strconv.FormatInt(time.Now().UnixNano(), 36))
@@ -142,6 +159,8 @@ func (s *Store) forgetting(d *directory) (forget func()) {
 		for _, f := range files {
 			s.files.forget(f)
 		}
+		s.outlines.Delete(d.path)
+		s.manifests.Delete(d.inode)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.lost, d.place())

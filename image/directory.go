@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,6 +22,8 @@ type directory struct {
 	// opened is when the store was.
 	opened time.Time
 	inode  inode
+	// known are the manifests that this process has read: see remembered.
+	known *sync.Map
 }
 
 func (d *directory) place() place { return place{d.id, d.inode} }
@@ -30,7 +33,12 @@ func (s *Store) directory(id cube.ImageID) (*directory, error) {
 	if _, err := cube.ParseImageID(string(id)); err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(s.Dir(id))
+	return s.directoryAt(s.Dir(id), id)
+}
+
+// directoryAt is directory for one that is elsewhere.
+func (s *Store) directoryAt(path string, id cube.ImageID) (*directory, error) {
+	root, err := os.OpenRoot(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, notFound(id)
 	}
@@ -42,7 +50,7 @@ func (s *Store) directory(id cube.ImageID) (*directory, error) {
 		root.Close()
 		return nil, fmt.Errorf("image %s: %w", id, unavailable(err))
 	}
-	d := &directory{Root: root, id: id, path: s.Dir(id), self: self, opened: s.opened}
+	d := &directory{Root: root, id: id, path: path, self: self, opened: s.opened, known: &s.manifests}
 	fi, err := self.Stat()
 	if err != nil {
 		d.Close()
@@ -55,8 +63,16 @@ func (s *Store) directory(id cube.ImageID) (*directory, error) {
 // hold opens the directory of an image and locks it: nobody else moves it, or makes
 // it another thing, until it is closed. It waits for who does.
 func (s *Store) hold(id cube.ImageID) (*directory, error) {
+	if _, err := cube.ParseImageID(string(id)); err != nil {
+		return nil, err
+	}
+	return s.holdAt(s.Dir(id), id)
+}
+
+// holdAt is hold for one that is elsewhere.
+func (s *Store) holdAt(path string, id cube.ImageID) (*directory, error) {
 	for {
-		d, err := s.directory(id)
+		d, err := s.directoryAt(path, id)
 		if err != nil {
 			return nil, err
 		}

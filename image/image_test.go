@@ -260,16 +260,14 @@ func TestKeptFilesHaveNoNameButReadBack(t *testing.T) {
 	s := open(t)
 	w := begin(t, s, cube.NewSnapshotID())
 	data := fill(t, w, 2<<20)
-	files, pages, err := w.Keep()
-	if err != nil || pages != int64(len(data)) {
-		t.Fatalf("got %d bytes, %v", pages, err)
+	files, err := w.Keep()
+	if err != nil || files.Image.PagesBytes != int64(len(data)) {
+		t.Fatalf("got %+v, %v", files, err)
 	}
 	got := make([]byte, len(data))
-	if _, err := files[pagesIndex].ReadAt(got, 0); err != nil || !bytes.Equal(got, data) {
+	if _, err := files.Files[pagesIndex].ReadAt(got, 0); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("pages differ (%v)", err)
 	}
-	for _, f := range files {
-		f.Close()
-	}
+	files.Close()
 	wantNothingStaged(t, s)
 }

@@ -67,6 +67,37 @@ var children = map[string]func(args []string) error{
 			return hold()
 		})
 	},
+	"child": func(args []string) error {
+		return withStore(args, func(s *Store) error {
+			return childOf(s, cube.ImageID(args[1]), cube.BaseID(args[2]), false, false)
+		})
+	},
+	"durable-child": func(args []string) error {
+		return withStore(args, func(s *Store) error {
+			return childOf(s, cube.ImageID(args[1]), cube.BaseID(args[2]), true, false)
+		})
+	},
+	"keep": func(args []string) error {
+		return withStore(args, func(s *Store) error {
+			return childOf(s, cube.ImageID(args[1]), cube.BaseID(args[2]), false, true)
+		})
+	},
+	"fold": func(args []string) error {
+		return withStore(args, func(s *Store) error {
+			_, err := s.Fold(background, 0)
+			return err
+		})
+	},
+	"open": func(args []string) error {
+		return withStore(args, func(s *Store) error {
+			f, err := s.OpenImage(cube.ImageID(args[1]))
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			return hold()
+		})
+	},
 	"write": func(args []string) error {
 		return withStore(args, func(s *Store) error {
 			w, err := s.Begin(cube.NewSnapshotID(), 1<<20)

@@ -23,13 +23,14 @@ func (s *Store) Needed() (Needed, error) {
 		return Needed{}, fmt.Errorf("what images need: %w", err)
 	}
 	for _, id := range ids {
-		im, err := s.any(id)
+		o, err := s.outline(id)
 		if errors.Is(err, cube.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return Needed{}, fmt.Errorf("what images need: %w", err)
 		}
+		im := o.image
 		n.Engines[im.Engine] = struct{}{}
 		n.FileSystems[im.Rootfs] = struct{}{}
 		n.FileSystems[im.Agent] = struct{}{}
@@ -37,38 +38,28 @@ func (s *Store) Needed() (Needed, error) {
 	return n, nil
 }
 
-// any describes an image that is published or hidden. One that is being hidden is
-// found in one of the two places.
-func (s *Store) any(id cube.ImageID) (cube.Image, error) {
+// any is the manifest of an image that is published or hidden. One that is being hidden
+// is found in one of the two places.
+func (s *Store) any(id cube.ImageID) (manifest, error) {
 	d, err := s.directory(id)
 	if err != nil {
-		return cube.Image{}, err
+		return manifest{}, err
 	}
 	defer d.Close()
 	m, err := d.manifest(manifestName)
 	if errors.Is(err, cube.ErrNotFound) {
 		if m, err = d.manifest(hiddenName); err != nil && !errors.Is(err, cube.ErrUnavailable) {
-			return cube.Image{}, notFound(id)
+			return manifest{}, notFound(id)
 		}
 	}
 	if errors.Is(err, cube.ErrCorrupt) {
 		torn, terr := d.torn()
 		if terr != nil {
-			return cube.Image{}, terr
+			return manifest{}, terr
 		}
 		if torn {
-			return cube.Image{}, notFound(id)
+			return manifest{}, notFound(id)
 		}
 	}
-	return m.Image, err
-}
-
-// Size is what an image takes on disk, hidden or not, in bytes; 0 where that cannot be
-// told.
-func (s *Store) Size(id cube.ImageID) int64 {
-	im, err := s.any(id)
-	if err != nil {
-		return 0
-	}
-	return im.Bytes
+	return m, err
 }

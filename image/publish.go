@@ -21,8 +21,8 @@ var (
 
 // Publish verifies what was written and makes it visible; with durable, it also
 // survives a power cut from the moment it is visible. After a failure, or when ctx ends
-// before it is visible, the image does not exist. Bytes, PagesBytes, FilesBytes and FilesOnly of what it returns are what
-// was found.
+// before it is visible, the image does not exist. What it returns of sizes, of bases and
+// of FilesOnly is what was found. A base that is not durable becomes so before the image.
 func (w *Writer) Publish(ctx context.Context, im cube.Image, durable bool) (_ cube.Image, err error) {
 	defer func() {
 		if err != nil {
@@ -30,6 +30,10 @@ func (w *Writer) Publish(ctx context.Context, im cube.Image, durable bool) (_ cu
 		}
 	}()
 	im.ID, im.Durable, im.FilesOnly = w.id, durable, len(w.Files) == 0
+	m := manifest{Boot: w.s.boot, Image: im}
+	if err := w.table(&m); err != nil {
+		return cube.Image{}, noSpace(err)
+	}
 	parts, err := w.parts()
 	if err != nil {
 		return cube.Image{}, err
@@ -40,9 +44,11 @@ func (w *Writer) Publish(ctx context.Context, im cube.Image, durable bool) (_ cu
 			beginWriteback(p.file)
 		}
 	}
-	m := manifest{Format: format, Boot: w.s.boot, Image: im}
 	if err := w.verify(ctx, &m, parts); err != nil {
 		return cube.Image{}, err
+	}
+	if err := w.settleBases(ctx, m.Image.Bases, durable); err != nil {
+		return cube.Image{}, noSpace(fmt.Errorf("image %s: %w", w.id, err))
 	}
 	if err := fpPublishVerified.Hit(); err != nil {
 		return cube.Image{}, err
@@ -66,20 +72,25 @@ type part struct {
 	file *os.File
 }
 
-// parts are the files that the image will have. An empty Disk is none.
+// parts are the files that the image will have. An empty Sources is none, nor is an empty
+// Disk where there is memory.
 func (w *Writer) parts() ([]part, error) {
 	var parts []part
 	for i, f := range w.Files {
 		parts = append(parts, part{memoryNames[i], f})
 	}
-	fi, err := w.Disk.Stat()
-	if err != nil {
-		return nil, err
+	for _, p := range []part{{sourcesName, w.Sources}, {diskName, w.Disk}} {
+		fi, err := p.file.Stat()
+		if err != nil {
+			return nil, err
+		}
+		if fi.Size() > 0 || len(parts) == 0 && p.name == diskName {
+			parts = append(parts, p)
+		} else if err := os.Remove(filepath.Join(w.dir, p.name)); err != nil {
+			return nil, err
+		}
 	}
-	if fi.Size() > 0 || len(parts) == 0 {
-		return append(parts, part{diskName, w.Disk}), nil
-	}
-	return parts, os.Remove(filepath.Join(w.dir, diskName))
+	return parts, nil
 }
 
 // verify checks and sums the files, and enters them into the manifest.
@@ -94,10 +105,7 @@ func (w *Writer) verify(ctx context.Context, m *manifest, parts []part) error {
 		if err := whole(p.name, p.file, s.Size); err != nil {
 			return fmt.Errorf("image %s: %s: %w", w.id, p.name, err)
 		}
-		if err := p.file.Chmod(0o400); err != nil {
-			return err
-		}
-		if s.Identity, err = identityOf(p.file); err != nil {
+		if s.Identity, err = closed(p.file); err != nil {
 			return err
 		}
 		m.Files = append(m.Files, s)
@@ -116,6 +124,30 @@ func (w *Writer) verify(ctx context.Context, m *manifest, parts []part) error {
 	return nil
 }
 
+// closed makes a file one that nobody opens for writing, and returns what it is then.
+func closed(f *os.File) (identity, error) {
+	if err := f.Chmod(0o400); err != nil {
+		return identity{}, err
+	}
+	return identityOf(f)
+}
+
+// settleBases does to bases what must be done before an image that has pages in them is
+// published.
+func (w *Writer) settleBases(ctx context.Context, ids []cube.BaseID, durable bool) error {
+	for _, id := range ids {
+		if err := w.s.finish(ctx, id); err != nil {
+			return inBase(id.Image(), id, err)
+		}
+		if durable {
+			if err := w.s.syncBase(ctx, id); err != nil {
+				return inBase(id.Image(), id, err)
+			}
+		}
+	}
+	return nil
+}
+
 // onDisk is what a file takes, in bytes. A tar of files has holes.
 func onDisk(f *os.File) (int64, error) {
 	fi, err := f.Stat()
@@ -127,6 +159,7 @@ func onDisk(f *os.File) (int64, error) {
 
 // describe writes the manifest, and makes all of it durable if that is wanted.
 func (w *Writer) describe(m manifest, parts []part, durable bool) error {
+	m.Format = m.fitting()
 	b, err := m.encode()
 	if err != nil {
 		return err

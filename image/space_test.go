@@ -188,6 +188,13 @@ func crammed(t *testing.T) (s *Store, one, other cube.Image) {
 	dir := powercut.In(t, t.TempDir(), 32<<20, "-m", "0", "-b", "1024").Dir
 	s = reopen(t, filepath.Join(dir, "s"))
 	one, other = publishAll(t, s, true), publishAll(t, s, false)
+	cram(t, dir, s.stagingDir())
+	return s, one, other
+}
+
+// cram fills a disk to the last byte, and a directory of it to the last name.
+func cram(t *testing.T, dir, in string) {
+	t.Helper()
 	for _, chunk := range []int{1 << 20, 512} {
 		f, err := os.Create(filepath.Join(dir, fmt.Sprint("ballast", chunk)))
 		if err != nil {
@@ -203,9 +210,9 @@ func crammed(t *testing.T) (s *Store, one, other cube.Image) {
 	}
 	// Other names of one file need no more than room in the directory.
 	for n := 0; ; n++ {
-		err := os.Link(filepath.Join(dir, "ballast512"), filepath.Join(s.stagingDir(), fmt.Sprintf("%-20d", n)))
+		err := os.Link(filepath.Join(dir, "ballast512"), filepath.Join(in, fmt.Sprintf("%-20d", n)))
 		if errors.Is(err, syscall.ENOSPC) {
-			return s, one, other
+			return
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -66,7 +66,7 @@ func (s *Store) sweep() error {
 			return err
 		}
 	}
-	return nil
+	return s.tidyBases()
 }
 
 // drop removes an image that is no more than what a condition says, and returns how

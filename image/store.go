@@ -25,6 +25,9 @@ type Store struct {
 	// files are verdicts on those of images, rootfs on file systems by their digest.
 	files  verdicts[inode]
 	rootfs verdicts[string]
+	// manifests are remembered, by the directories that they are in; outlines are those of manifests, by their paths: see outline.
+	manifests sync.Map
+	outlines  sync.Map
 
 	mu    sync.Mutex                     // guards the following
 	turns map[cube.ImageID]chan struct{} // images that are being synced; closed at the end
@@ -40,7 +43,7 @@ func Open(dir string) (*Store, error) {
 	}
 	s := &Store{dir: dir, boot: strings.TrimSpace(string(boot)), opened: time.Now().Add(-100 * time.Millisecond),
 		turns: map[cube.ImageID]chan struct{}{}, lost: map[place]error{}}
-	for _, d := range []string{dir, s.imagesDir(), s.stagingDir(), s.rootfsDir()} {
+	for _, d := range []string{dir, s.imagesDir(), s.basesDir(), s.stagingDir(), s.rootfsDir()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("image store: %w", noSpace(err))
 		}
@@ -58,6 +61,7 @@ func Open(dir string) (*Store, error) {
 }
 
 func (s *Store) imagesDir() string  { return filepath.Join(s.dir, "images") }
+func (s *Store) basesDir() string   { return filepath.Join(s.dir, "bases") }
 func (s *Store) stagingDir() string { return filepath.Join(s.dir, "staging") }
 func (s *Store) rootfsDir() string  { return filepath.Join(s.dir, "rootfs") }
 

@@ -42,8 +42,12 @@ func identityOf(f *os.File) (identity, error) {
 	if err != nil {
 		return identity{}, err
 	}
+	return identityIn(fi), nil
+}
+
+func identityIn(fi os.FileInfo) identity {
 	st := fi.Sys().(*syscall.Stat_t)
-	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}, nil
+	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -28,22 +29,44 @@ func (s *Store) Sync(ctx context.Context, id cube.ImageID) error {
 		return err
 	}
 	defer done()
-	d, err := s.directory(id)
+	return s.steady(id, func(d *directory, m manifest) error {
+		if m.Image.Durable {
+			return nil
+		}
+		if err := s.settle(ctx, d, m); err != nil {
+			return err
+		}
+		if err := fpSyncSynced.Hit(); err != nil {
+			return fmt.Errorf("sync image %s: %w", id, err)
+		}
+		return s.markDurable(d, manifestName)
+	})
+}
+
+// syncBase makes a base durable, whatever its image is by now.
+func (s *Store) syncBase(ctx context.Context, id cube.BaseID) error {
+	done, err := s.turn(ctx, id.Image())
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	m, err := d.manifest(manifestName)
-	if err != nil || m.Image.Durable {
-		return err
+	defer done()
+	for {
+		d, m, err := s.base(id)
+		if err != nil {
+			return err
+		}
+		if !m.Image.Durable {
+			err = s.settle(ctx, d, m)
+		}
+		if err == nil && !m.Image.Durable {
+			err = s.markDurable(d, manifestName, hiddenName)
+		}
+		d.Close()
+		if !errors.Is(err, cube.ErrNotFound) {
+			return err
+		}
+		// It was deleted meanwhile, and its pages are elsewhere.
 	}
-	if err := s.settle(ctx, d, m); err != nil {
-		return err
-	}
-	if err := fpSyncSynced.Hit(); err != nil {
-		return fmt.Errorf("sync image %s: %w", id, err)
-	}
-	return s.markDurable(d)
 }
 
 // turn waits until nobody else in this process syncs the image.
@@ -73,7 +96,7 @@ func (s *Store) turn(ctx context.Context, id cube.ImageID) (done func(), err err
 	}
 }
 
-// settle syncs the files, their directory, and the directory that names it.
+// settle syncs the bases, the files, their directory, and the directory that names it.
 func (s *Store) settle(ctx context.Context, d *directory, m manifest) error {
 	var files []*os.File
 	defer func() {
@@ -84,6 +107,11 @@ func (s *Store) settle(ctx context.Context, d *directory, m manifest) error {
 	if err := s.syncFailed(d); err != nil {
 		return err
 	}
+	for _, id := range m.Image.Bases {
+		if err := s.syncBase(ctx, id); err != nil {
+			return inBase(d.id, id, err)
+		}
+	}
 	for _, want := range m.Files {
 		f, err := s.openFile(ctx, d, m, want)
 		if err != nil {
@@ -91,7 +119,10 @@ func (s *Store) settle(ctx context.Context, d *directory, m manifest) error {
 		}
 		files = append(files, f)
 	}
-	f, err := d.open(manifestName)
+	f, err := d.Open(manifestName)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = d.open(hiddenName)
+	}
 	if err != nil {
 		return err
 	}
@@ -102,7 +133,7 @@ func (s *Store) settle(ctx context.Context, d *directory, m manifest) error {
 	if err := syncAll(append(files, d.self)); err != nil {
 		return s.failSync(d, err)
 	}
-	if err := syncDir(s.imagesDir()); err != nil {
+	if err := syncDir(filepath.Dir(d.path)); err != nil {
 		return s.failSync(d, err)
 	}
 	return nil
@@ -133,16 +164,21 @@ func (s *Store) failSync(d *directory, err error) error {
 	return err
 }
 
-// markDurable puts the marker into a directory that is synced, if it is still there.
-func (s *Store) markDurable(d *directory) error {
-	held, err := s.hold(d.id)
+// markDurable puts the marker into a directory that is synced, if it is still there, and
+// its manifest has one of the names.
+func (s *Store) markDurable(d *directory, names ...string) error {
+	held, err := s.holdAt(d.path, d.id)
 	if err != nil {
 		return err
 	}
 	defer held.Close()
 	there, err := samePlace(d.self, held.path)
 	if err == nil && there {
-		there, err = held.has(manifestName)
+		there = false
+		for _, name := range names {
+			has, herr := held.has(name)
+			there, err = there || has, errors.Join(err, herr)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("sync image %s: %w", d.id, unavailable(err))

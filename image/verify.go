@@ -32,15 +32,20 @@ func (s *Store) openFile(ctx context.Context, d *directory, m manifest, want fil
 	if err != nil {
 		return nil, err
 	}
-	now, err := identityOf(f)
-	if err == nil && (now.Size != want.Size || !s.trusted(d, m, want, now)) {
-		err = s.read(ctx, d, f, want, 0)
-	}
-	if err != nil {
+	if err := s.check(ctx, d, m, f, want); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+// check reads an open file where it is not known to be what was saved.
+func (s *Store) check(ctx context.Context, d *directory, m manifest, f *os.File, want fileSum) error {
+	now, err := identityOf(f)
+	if err == nil && (now.Size != want.Size || !s.trusted(d, m, want, now)) {
+		err = s.read(ctx, d, f, want, 0)
+	}
+	return err
 }
 
 // open opens a file of the image for reading.
@@ -100,31 +105,43 @@ func differs(ctx context.Context, f *os.File, want fileSum, readers int) (string
 	return "", nil
 }
 
-// Verify reads every file of an image, and compares it with what was saved. The file
-// systems that it needs must be there; they are read once in a life of the machine.
-// What it finds is remembered: a damaged file is read again before each use until it
-// is right or another. The error is a *cube.CorruptError that names the file.
+// Verify reads every file of an image, and the pages of its bases, and compares them
+// with what was saved. The file systems that it needs must be there; they are read once
+// in a life of the machine. What it finds is remembered: a damaged file is read again
+// before each use until it is right or another. The error is a *cube.CorruptError that
+// names the file.
 func (s *Store) Verify(ctx context.Context, id cube.ImageID) error {
-	d, err := s.directory(id)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	m, err := d.manifest(manifestName)
-	if err != nil {
-		return err
-	}
-	for _, want := range m.Files {
-		if err := s.verifyFile(ctx, d, want); err != nil {
-			return err
+	return s.verify(ctx, id, true)
+}
+
+// VerifyOnce is Verify of the files that were neither written nor read since the
+// machine started.
+func (s *Store) VerifyOnce(ctx context.Context, id cube.ImageID) error {
+	return s.verify(ctx, id, false)
+}
+
+func (s *Store) verify(ctx context.Context, id cube.ImageID, again bool) error {
+	return s.steady(id, func(d *directory, m manifest) error {
+		for _, want := range m.Files {
+			if !again && s.seenFile(d, m, want) {
+				continue
+			}
+			if err := s.verifyFile(ctx, d, want); err != nil {
+				return err
+			}
 		}
-	}
-	for _, digest := range []string{m.Image.Rootfs, m.Image.Agent} {
-		if err := s.verifyRootfs(ctx, id, digest); err != nil {
-			return err
+		for _, base := range m.Image.Bases {
+			if err := s.verifyBase(ctx, id, base, again); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		for _, digest := range []string{m.Image.Rootfs, m.Image.Agent} {
+			if err := s.verifyRootfs(ctx, id, digest); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // verifyFile reads a file slowly: somebody else may be in a hurry.
@@ -137,7 +154,8 @@ func (s *Store) verifyFile(ctx context.Context, d *directory, want fileSum) erro
 	return s.read(ctx, d, f, want, 1)
 }
 
-// seen reports whether all files of an image are known in this life of the machine.
+// seen reports whether all files of an image, and the pages of its bases, are known in
+// this life of the machine.
 func (s *Store) seen(id cube.ImageID) (bool, error) {
 	d, err := s.directory(id)
 	if err != nil {
@@ -148,17 +166,26 @@ func (s *Store) seen(id cube.ImageID) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	m.Image.Durable = false // that it can be used unread is another question
 	for _, want := range m.Files {
-		f, err := d.open(want.Name)
-		if err != nil {
-			return false, nil // a Verify says what is the matter
+		if !s.seenFile(d, m, want) {
+			return false, nil
 		}
-		now, err := identityOf(f)
-		f.Close()
-		if err != nil || !s.trusted(d, m, want, now) {
+	}
+	for _, base := range m.Image.Bases {
+		if !s.seenBase(base) {
 			return false, nil
 		}
 	}
 	return true, nil
+}
+
+func (s *Store) seenFile(d *directory, m manifest, want fileSum) bool {
+	m.Image.Durable = false // that it can be used unread is another question
+	f, err := d.open(want.Name)
+	if err != nil {
+		return false // a Verify says what is the matter
+	}
+	defer f.Close()
+	now, err := identityOf(f)
+	return err == nil && s.trusted(d, m, want, now)
 }

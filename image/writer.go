@@ -17,24 +17,30 @@ type Writer struct {
 	id   cube.ImageID
 	dir  string
 	lock *os.File
+	base cube.BaseID
+	held map[cube.BaseID]*heldBase // those that pages may lie in
 	// Files are to be written by the engine: kernel, pages-meta, pages.
 	Files []*os.File
+	// Sources is for the table (package pagetable) of an engine that leaves pages where
+	// they are, in those of bases, which it names by their cube.BaseID. It may stay empty.
+	Sources *os.File
 	// Disk is for what the sandbox has written to disk, as a tar. It may stay empty.
 	Disk *os.File
 }
 
 // Begin starts an image with the given id, or returns ErrExists. pages is an upper
 // bound of the memory that will be saved, in bytes: the room is set aside before
-// anything stops, so a full disk is found here and not in the middle. The id of a
-// hidden image can be given again.
-func (s *Store) Begin(id cube.ImageID, pages int64) (_ *Writer, err error) {
+// anything stops, so a full disk is found here and not in the middle. bases are those in
+// which the sandbox may have pages: they stay until the Writer has ended, whatever
+// becomes of the sandbox. The id of a hidden image can be given again.
+func (s *Store) Begin(id cube.ImageID, pages int64, bases ...cube.BaseID) (_ *Writer, err error) {
 	if _, err := cube.ParseImageID(string(id)); err != nil {
 		return nil, err
 	}
 	if err := s.vacant(id); err != nil {
 		return nil, err
 	}
-	w := &Writer{s: s, id: id}
+	w := &Writer{s: s, id: id, base: cube.NewBaseID(id), held: map[cube.BaseID]*heldBase{}}
 	if w.dir, w.lock, err = s.stage("image-"); err != nil {
 		return nil, noSpace(fmt.Errorf("image %s: %w", id, err))
 	}
@@ -43,12 +49,20 @@ func (s *Store) Begin(id cube.ImageID, pages int64) (_ *Writer, err error) {
 			w.Abort()
 		}
 	}()
+	for _, base := range bases {
+		if err := w.hold(base); err != nil {
+			return nil, err
+		}
+	}
 	for _, name := range memoryNames {
 		f, err := w.create(name)
 		if err != nil {
 			return nil, err
 		}
 		w.Files = append(w.Files, f)
+	}
+	if w.Sources, err = w.create(sourcesName); err != nil {
+		return nil, err
 	}
 	if w.Disk, err = w.create(diskName); err != nil {
 		return nil, err
@@ -96,9 +110,12 @@ func reserve(f *os.File, bytes int64) error {
 	return err
 }
 
+// Base names the pages of the image for others, once it is published or kept.
+func (w *Writer) Base() cube.BaseID { return w.base }
+
 // DropMemory makes it an image of files only: what is in Files is given back.
 func (w *Writer) DropMemory() error {
-	var errs []error
+	errs := []error{w.Sources.Truncate(0)}
 	for i, f := range w.Files {
 		errs = append(errs, f.Close(), os.Remove(filepath.Join(w.dir, memoryNames[i])))
 	}
@@ -109,36 +126,16 @@ func (w *Writer) DropMemory() error {
 	return nil
 }
 
-// Keep hands out the verified files of an image that will never be published: for
-// clones, which need it for the time of a restore. The image has no name on disk
-// afterwards. The caller closes the files.
-func (w *Writer) Keep() (_ []*os.File, pages int64, err error) {
-	defer w.Abort()
-	for i, f := range w.Files {
-		fi, err := f.Stat()
-		if err != nil {
-			return nil, 0, err
-		}
-		if err := whole(memoryNames[i], f, fi.Size()); err != nil {
-			return nil, 0, fmt.Errorf("saved state: %s: %w", memoryNames[i], err)
-		}
-		pages = fi.Size()
-	}
-	files := w.Files
-	w.Files = nil
-	return files, pages, nil
-}
-
 // whole finds a file that a full disk has cut short: the engine may report
 // success all the same. All are written from the first byte to the last, so a hole is a
 // write that is missing. A kernel and a pages-meta that end too early cannot be told.
-// A tar has holes of its own; who wrote it knows its end.
+// A tar has holes of its own; who wrote it knows its end. So does a table.
 func whole(name string, f *os.File, size int64) error {
 	pages := name == memoryNames[pagesIndex]
 	if size == 0 && !pages {
 		return fmt.Errorf("%w: nothing was written", cube.ErrNoSpace)
 	}
-	if name == diskName {
+	if name == diskName || name == sourcesName {
 		return nil
 	}
 	if pages && size%4096 != 0 {
@@ -162,10 +159,13 @@ func (w *Writer) Abort() {
 }
 
 func (w *Writer) close() {
-	for _, f := range append(w.Files, w.Disk, w.lock) {
+	for _, f := range append(w.Files, w.Sources, w.Disk, w.lock) {
 		if f != nil {
 			f.Close()
 		}
 	}
-	w.Files, w.Disk, w.lock = nil, nil, nil
+	for _, b := range w.held {
+		b.close()
+	}
+	w.Files, w.Sources, w.Disk, w.lock, w.held = nil, nil, nil, nil, nil
 }

@@ -14,6 +14,10 @@ import (
 // collectEvery is how often garbage is looked for, where nothing else is said.
 const collectEvery = 10 * time.Minute
 
+// foldPerSecond is how much is read and written for a fold, where nothing else is said,
+// in bytes.
+const foldPerSecond = 32 << 20
+
 // Collector frees a kind of garbage that it knows of, or, dry, only says what it would.
 type Collector interface {
 	Collect(ctx context.Context, dry bool) ([]cube.Garbage, error)
@@ -38,6 +42,9 @@ func (s *Service) Collect(ctx context.Context, dry bool) ([]cube.Garbage, error)
 	return out, errors.Join(errs...)
 }
 
+// Spaces implements cube.Service.
+func (s *Service) Spaces(context.Context) map[cube.ImageID]cube.Space { return s.images.Spaces() }
+
 func (s *Service) collect() {
 	if _, err := s.Collect(s.ctx, false); err != nil && s.ctx.Err() == nil {
 		s.log.Error("garbage could not be collected", "error", err)
@@ -53,6 +60,7 @@ func (s *Service) collectImages(dry bool) ([]cube.Garbage, error) {
 	}
 	out := []cube.Garbage{}
 	var errs []error
+	spaces := s.images.Spaces()
 	free := func(id cube.ImageID, bytes int64, why string, discard func(cube.ImageID) error) {
 		if !dry {
 			if err := discard(id); err != nil && !errors.Is(err, cube.ErrNotFound) {
@@ -67,7 +75,7 @@ func (s *Service) collectImages(dry bool) ([]cube.Garbage, error) {
 		s.hidden[id] = true
 		s.mu.Unlock()
 		if s.uses(id) == 0 {
-			free(id, s.images.Size(id), "it was deleted, and nothing uses it any more", s.discard)
+			free(id, spaces[id].Unique, whyFree(spaces[id].Users), s.discard)
 		}
 	}
 	images, err := s.images.Images()
@@ -80,6 +88,51 @@ func (s *Service) collectImages(dry bool) ([]cube.Garbage, error) {
 		}
 	}
 	return out, errors.Join(errs...)
+}
+
+// whyFree says why a deleted image is garbage, and what of it stays.
+func whyFree(users []cube.ImageID) string {
+	if len(users) == 0 {
+		return "it was deleted, and nothing uses it any more"
+	}
+	return fmt.Sprintf("it was deleted, and no sandbox uses it any more; its pages stay: %s has memory in them%s", users[0], andMore(len(users)-1))
+}
+
+func andMore(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and %d more", n)
+}
+
+// foldAgain folds from time to time. It has a life of its own: a fold takes its time, and
+// nothing waits for it.
+func (s *Service) foldAgain() {
+	tick := time.NewTicker(s.conf.CollectEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.ctx.Done():
+			return
+		}
+		done, err := s.images.Fold(s.ctx, s.conf.FoldPerSecond)
+		if done.Images > 0 {
+			s.log.Info("memory in mostly dead pages is copied together", "images", done.Images, "copied", done.Copied, "freed", done.Freed)
+		}
+		if err != nil && s.ctx.Err() == nil {
+			s.log.Error("memory in mostly dead pages could not be copied together", "error", err)
+		}
+	}
+}
+
+// freePages frees, behind the end of a sandbox, what it was the last to need.
+func (s *Service) freePages() {
+	s.spawn(func() {
+		if err := s.images.FreePages(); err != nil {
+			s.log.Error("pages of deleted images could not be freed", "error", err)
+		}
+	})
 }
 
 // stray reports whether a pause image is that of a sandbox which is known, and is not
@@ -148,7 +201,7 @@ func (s *Service) examineOne(id cube.ImageID, durable, read bool) {
 	}
 	var err error
 	if read {
-		err = s.images.Verify(s.ctx, id)
+		err = s.images.VerifyOnce(s.ctx, id)
 	}
 	_, isSnapshot := s.snapshot(id)
 	switch {

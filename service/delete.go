@@ -184,6 +184,7 @@ func (s *Service) uses(id cube.ImageID) int {
 
 // release frees an image that was deleted, if the last that used it has just ended.
 func (s *Service) release(id cube.ImageID) error {
+	defer s.freePages()
 	s.mu.RLock()
 	hidden := s.hidden[id]
 	s.mu.RUnlock()

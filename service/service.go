@@ -32,8 +32,6 @@ type Images interface {
 	Images() ([]cube.Image, error)
 	// Hide makes one that nobody finds any more; its files stay.
 	Hide(id cube.ImageID) error
-	// Size is what one takes on disk, hidden or not, in bytes; 0 where it cannot be told.
-	Size(id cube.ImageID) int64
 	// Hidden returns those that are hidden and not deleted.
 	Hidden() ([]cube.ImageID, error)
 	// Delete frees one, hidden or not; ErrNotFound where there is none.
@@ -46,8 +44,18 @@ type Images interface {
 	Unverified() ([]cube.ImageID, error)
 	// Sync makes one durable.
 	Sync(ctx context.Context, id cube.ImageID) error
-	// Verify reads one whole; ErrCorrupt.
+	// Verify reads one whole; ErrCorrupt. VerifyOnce leaves out what was read since the
+	// machine was started.
 	Verify(ctx context.Context, id cube.ImageID) error
+	VerifyOnce(ctx context.Context, id cube.ImageID) error
+	// Spaces says of each, hidden ones too, what it takes alone and with others.
+	Spaces() map[cube.ImageID]cube.Space
+	// FreePages frees what is left of deleted ones, where no image and no sandbox has
+	// memory in it any more.
+	FreePages() error
+	// Fold copies together what images have in pages of which most is needed by nobody;
+	// perSecond bytes at most.
+	Fold(ctx context.Context, perSecond int64) (cube.Folded, error)
 	Collector
 }
 
@@ -80,7 +88,9 @@ type Config struct {
 	DownAt time.Time
 	// CollectEvery is how often garbage is looked for; 0: every 10 minutes.
 	CollectEvery time.Duration
-	Log          *slog.Logger
+	// FoldPerSecond is how much may be read and written for a fold, in bytes; 0: 32 MiB.
+	FoldPerSecond int64
+	Log           *slog.Logger
 }
 
 // Service implements cube.Service.
@@ -131,6 +141,9 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	if c.CollectEvery == 0 {
 		c.CollectEvery = collectEvery
 	}
+	if c.FoldPerSecond == 0 {
+		c.FoldPerSecond = foldPerSecond
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -160,6 +173,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		s.examine()
 	})
 	s.spawn(s.upkeep)
+	s.spawn(s.foldAgain)
 	for _, b := range s.all() {
 		b.enter()
 		s.arm(b)

@@ -227,6 +227,7 @@ func (s *Service) rolling(p cube.Plan, b *box, was cube.Generation) *work {
 			r.Phase = cube.PhaseRunning
 			if sb, err := s.engine.Sandbox(ctx, b.id); err == nil && sb.Generation > r.Generation {
 				r.Generation, r.Restored = sb.Generation, cube.RestoredMemory
+				s.freePages() // that the life before had memory in
 			}
 		})
 	}

@@ -79,7 +79,8 @@ func (s *Server) add(id cube.SandboxID, n client.NewSandbox) client.Sandbox {
 
 func (s *Server) addSnapshot(id cube.ImageID, source cube.SandboxID, names ...string) client.Snapshot {
 	made := time.Date(2026, 11, 30, 14, len(s.snapshots), 0, 0, time.UTC)
-	snap := client.Snapshot{ID: id, Names: append([]string{}, names...), Source: source, CreatedAt: &made, Durable: len(s.snapshots) > 0}
+	snap := client.Snapshot{ID: id, Names: append([]string{}, names...), Source: source, CreatedAt: &made, Durable: len(s.snapshots) > 0,
+		Space: client.Space{Unique: 5 << 20, Shared: 1 << 30}}
 	if snap.Level = "published"; snap.Durable {
 		snap.Level = "durable"
 	}

@@ -15,7 +15,8 @@ import (
 
 // kept is what is there through all cases, and must never be touched by them.
 var kept struct {
-	// witness is the snapshot that subjects are made from; inWitness is what it has.
+	// witness is the snapshot that subjects are made from, the last of a chain of which
+	// some are deleted; inWitness is what it has.
 	witness   snapshot
 	inWitness held
 	// One runs all the time, one is paused.
@@ -34,9 +35,22 @@ func keep(t *testing.T) {
 	if err := startWitness(ctx, first, 2); err != nil {
 		t.Fatal(err)
 	}
-	kept.inWitness = whole(t, first.ID)
-	var err error
-	if kept.witness, err = snapshotKeyed(ctx, "", first.ID, "witness"); err != nil {
+	last, saved, err := lab.Chain(ctx, users, first, lab.ChainLength-1, func(ctx context.Context, b client.Sandbox) error {
+		return ask(ctx, b.ID, map[string]string{"op": "put", "key": "link", "value": string(b.ID)}, &struct{}{})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept.inWitness = whole(t, last.ID)
+	if kept.witness, err = snapshotKeyed(ctx, "", last.ID, "witness"); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []cube.ImageID{saved[1].ID, saved[3].ID} {
+		if err := users.DeleteImage(ctx, string(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := users.Kill(ctx, last.ID); err != nil {
 		t.Fatal(err)
 	}
 	kept.running = first

@@ -102,18 +102,11 @@ func openPower(t *testing.T, random *rand.Rand) *power {
 		}
 	})
 	p := &power{t: t, s: s, l: newLedger(), random: random, dirs: variants(t, "small", "smaller")}
-	in, st := witnessed(t, s, client.NewSandbox{Env: map[string]string{"WITNESS": "was here"}, Timeout: time.Hour})
-	snap, err := s.API.Snapshot(t.Context(), in.b.ID, "witness")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.witness = string(snap.ID)
-	p.l.boxes[in.b.ID] = &box{Sandbox: in.b, st: st, owner: workers}
 	p.l.templates["base"] = &template{id: s.Base}
-	p.l.snapshots[snap.ID] = &snapshot{id: snap.ID, source: in.b.ID, name: "witness", st: st, durable: true}
-	if err := lab.Until(answerTime, "the first snapshot is durable", func() error {
+	p.descend()
+	if err := lab.Until(answerTime, "the first snapshots are durable", func() error {
 		all, err := s.API.Snapshots(t.Context(), "")
-		if err == nil && (len(all) != 1 || !all[0].Durable) {
+		if err == nil && len(all) != len(p.l.snapshots) || slices.ContainsFunc(all, func(sn client.Snapshot) bool { return !sn.Durable }) {
 			err = fmt.Errorf("they are %+v", all)
 		}
 		return err
@@ -121,6 +114,34 @@ func openPower(t *testing.T, random *rand.Rand) *power {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// descend makes the witness: the last of a chain of snapshots. Those before are deleted
+// after the first cut.
+func (p *power) descend() {
+	p.t.Helper()
+	in, st := witnessed(p.t, p.s, client.NewSandbox{Env: map[string]string{"WITNESS": "was here"}, Timeout: time.Hour})
+	p.l.boxes[in.b.ID] = &box{Sandbox: in.b, st: st, owner: workers}
+	last, saved, err := lab.Chain(p.t.Context(), p.s.API, in.b, lab.ChainLength-1, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	snap, err := p.s.API.Snapshot(p.t.Context(), last.ID, "witness")
+	if err == nil {
+		err = p.s.API.Kill(p.t.Context(), last.ID)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.witness = string(snap.ID)
+	// They are all in the state of the first: nothing was done in between.
+	for i, sn := range append(saved, snap) {
+		name := ""
+		if i == len(saved) {
+			name = "witness"
+		}
+		p.l.snapshots[sn.ID] = &snapshot{id: sn.ID, source: sn.Source, name: name, st: st, durable: true}
+	}
 }
 
 // round has clients at work, cuts the power, and looks at what is left.

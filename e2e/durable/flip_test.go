@@ -28,9 +28,14 @@ type damage struct {
 // file, each file shorter by a byte, empty, and not there at all.
 func damages(t *testing.T, id cube.ImageID, files ...string) []damage {
 	t.Helper()
+	return damagesIn(t, s.Images.Dir(id), files...)
+}
+
+func damagesIn(t *testing.T, dir string, files ...string) []damage {
+	t.Helper()
 	var out []damage
 	for _, name := range files {
-		path := filepath.Join(s.Images.Dir(id), name)
+		path := filepath.Join(dir, name)
 		fi, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +98,11 @@ func away(path string) damage {
 // each spoils, has the image refused, and mends.
 func each(t *testing.T, id cube.ImageID, use func() error, after func(), files ...string) {
 	t.Helper()
-	all := damages(t, id, files...)
+	eachOf(t, id, damages(t, id, files...), use, after)
+}
+
+func eachOf(t *testing.T, id cube.ImageID, all []damage, use func() error, after func()) {
+	t.Helper()
 	for _, d := range all {
 		if err := d.spoil(); err != nil {
 			t.Fatal(err)

@@ -68,6 +68,21 @@ func (v *verifier) checkFiles(made map[string]bool) {
 			v.t.Errorf("images/%s is there, and nobody can use it", name)
 		}
 	}
+	needed := map[string]bool{}
+	all, err := v.s.Images.Images()
+	if err != nil {
+		v.t.Error(err)
+	}
+	for _, im := range all {
+		for _, base := range im.Bases {
+			needed[string(base)] = true
+		}
+	}
+	for _, name := range names("bases") {
+		if !needed[name] {
+			v.t.Errorf("bases/%s is there, and no image has memory in it", name)
+		}
+	}
 	if left := names("staging"); len(left) != 0 {
 		v.t.Errorf("in staging: %q", left)
 	}

@@ -539,11 +539,17 @@ type SandboxDetail struct {
 	ParentID *string `json:"parentID,omitempty"`
 
 	// Restored Ours: from what it came back; left out where it was booted
-	Restored     *Restored                 `json:"restored,omitempty"`
-	SandboxID    string                    `json:"sandboxID"`
-	StartedAt    time.Time                 `json:"startedAt"`
-	State        SandboxDetailState        `json:"state"`
-	TemplateID   string                    `json:"templateID"`
+	Restored  *Restored `json:"restored,omitempty"`
+	SandboxID string    `json:"sandboxID"`
+
+	// SharedBytes Ours: of a paused one; memory that lies in pages which stay
+	SharedBytes *int64             `json:"sharedBytes,omitempty"`
+	StartedAt   time.Time          `json:"startedAt"`
+	State       SandboxDetailState `json:"state"`
+	TemplateID  string             `json:"templateID"`
+
+	// UniqueBytes Ours: of a paused one, on disk; free once it is killed
+	UniqueBytes  *int64                    `json:"uniqueBytes,omitempty"`
 	VolumeMounts *[]map[string]interface{} `json:"volumeMounts,omitempty"`
 }
 
@@ -558,12 +564,18 @@ type Snapshot struct {
 	Durable *bool `json:"durable,omitempty"`
 
 	// Level Ours: published survives the end of every process, durable a power cut too
-	Level           *Level          `json:"level,omitempty"`
-	Names           []string        `json:"names"`
-	OriginSandboxID *string         `json:"originSandboxID,omitempty"`
-	SnapshotID      string          `json:"snapshotID"`
-	Status          *SnapshotStatus `json:"status,omitempty"`
-	UpdatedAt       *time.Time      `json:"updatedAt,omitempty"`
+	Level           *Level   `json:"level,omitempty"`
+	Names           []string `json:"names"`
+	OriginSandboxID *string  `json:"originSandboxID,omitempty"`
+
+	// SharedBytes Ours: memory of it that lies in pages which stay, for others need them or they are those of another image
+	SharedBytes *int64          `json:"sharedBytes,omitempty"`
+	SnapshotID  string          `json:"snapshotID"`
+	Status      *SnapshotStatus `json:"status,omitempty"`
+
+	// UniqueBytes Ours: on disk; free once it is deleted and no sandbox runs that was made from it
+	UniqueBytes *int64     `json:"uniqueBytes,omitempty"`
+	UpdatedAt   *time.Time `json:"updatedAt,omitempty"`
 }
 
 // SnapshotStatus defines model for Snapshot.Status.
@@ -589,13 +601,19 @@ type Template struct {
 	EnvdVersion *string `json:"envdVersion,omitempty"`
 
 	// Level Ours: published survives the end of every process, durable a power cut too
-	Level      *Level         `json:"level,omitempty"`
-	MemoryMB   int64          `json:"memoryMB"`
-	Names      []string       `json:"names"`
-	Public     bool           `json:"public"`
-	Status     TemplateStatus `json:"status"`
-	TemplateID string         `json:"templateID"`
-	UpdatedAt  time.Time      `json:"updatedAt"`
+	Level    *Level   `json:"level,omitempty"`
+	MemoryMB int64    `json:"memoryMB"`
+	Names    []string `json:"names"`
+	Public   bool     `json:"public"`
+
+	// SharedBytes Ours: memory of it that lies in pages which stay, for others need them or they are those of another image
+	SharedBytes *int64         `json:"sharedBytes,omitempty"`
+	Status      TemplateStatus `json:"status"`
+	TemplateID  string         `json:"templateID"`
+
+	// UniqueBytes Ours: on disk; free once it is deleted and no sandbox runs that was made from it
+	UniqueBytes *int64    `json:"uniqueBytes,omitempty"`
+	UpdatedAt   time.Time `json:"updatedAt"`
 }
 
 // TemplateBuildStatus defines model for Template.BuildStatus.

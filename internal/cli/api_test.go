@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	cube "cubesandbox"
 	"cubesandbox/client"
@@ -202,6 +203,21 @@ func TestWithoutAServerTheNextStepIsToStartIt(t *testing.T) {
 		}
 		if status != want || !strings.Contains(err, "no server answers at http://127.0.0.1:1") || !strings.Contains(err, "cube serve -d") {
 			t.Errorf("%v: got status %d, %s", args, status, err)
+		}
+	}
+}
+
+func TestOfAPausedSandboxItIsShownWhatItTakesOnDisk(t *testing.T) {
+	for _, c := range []struct {
+		space *client.Space
+		want  bool
+	}{{nil, false}, {&client.Space{Unique: 5 << 20, Shared: 1 << 30}, true}} {
+		var out bytes.Buffer
+		if err := sandboxInfo(&out, client.Sandbox{ID: cube.NewSandboxID(), Space: c.space}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), "5.0 MiB of its own, 1.0 GiB shared"); got != c.want {
+			t.Errorf("with %+v: got\n%s", c.space, out.String())
 		}
 	}
 }

@@ -158,7 +158,8 @@ func TestSnapshotsAreVerifiedAndTheirLevelShown(t *testing.T) {
 	good, flipped := cube.ImageID("snap-"+strings.Repeat("1", 24)), cube.ImageID("snap-"+strings.Repeat("2", 24))
 	u.s.AddSnapshot(good, source, "good")
 	u.s.AddSnapshot(flipped, source, "flipped")
-	if out := u.ok("snapshot", "ls"); !strings.Contains(out, "LEVEL") || !strings.Contains(out, "published") || !strings.Contains(out, "durable") {
+	if out := u.ok("snapshot", "ls"); !strings.Contains(out, "LEVEL") || !strings.Contains(out, "published") || !strings.Contains(out, "durable") ||
+		!strings.Contains(out, "UNIQUE    SHARED") || !strings.Contains(out, "5.0 MiB   1.0 GiB") {
 		t.Errorf("ls: %s", out)
 	}
 	status, out, err := u.run("snapshot", "verify", "flipped", "1111")

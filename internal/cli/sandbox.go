@@ -216,6 +216,9 @@ func sandboxInfo(w io.Writer, s client.Sandbox, now time.Time) error {
 	if s.FilesFallback {
 		fmt.Fprintf(t, "without its memory\tis booted from its files\n")
 	}
+	if s.Space != nil {
+		fmt.Fprintf(t, "on disk\t%s of its own, %s shared\n", size(s.Unique), size(s.Shared))
+	}
 	if s.Domain != "" {
 		fmt.Fprintf(t, "ports\thttp://PORT-%s.%s\n", s.ID, s.Domain)
 	}

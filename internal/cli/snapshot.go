@@ -48,6 +48,8 @@ func (a *app) snapshotLsCommand() *cobra.Command {
 	source := ""
 	c := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List snapshots, newest first", Args: cobra.NoArgs,
+		Long: "UNIQUE is what is free on the server's disk once a snapshot is deleted and no sandbox runs that was made\n" +
+			"from it; SHARED is memory of it that lies in pages which stay, for others need them too.",
 		Example: "  cube snapshot ls --sandbox 3f9a",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.withAPI(c.Context(), func(ctx context.Context, api *client.Client) (err error) {
@@ -72,9 +74,9 @@ func (a *app) snapshotLsCommand() *cobra.Command {
 
 func snapshotTable(w io.Writer, all []client.Snapshot) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "ID\tNAME\tSANDBOX\tCREATED\tLEVEL")
+	fmt.Fprintln(t, "ID\tNAME\tSANDBOX\tCREATED\tLEVEL\tUNIQUE\tSHARED")
 	for _, s := range all {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", s.ID, strings.Join(s.Names, ","), s.Source, moment(s.CreatedAt), s.Level)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, strings.Join(s.Names, ","), s.Source, moment(s.CreatedAt), s.Level, size(s.Unique), size(s.Shared))
 	}
 	return t.Flush()
 }

@@ -42,7 +42,8 @@ func (a *app) templateCommand() *cobra.Command {
 	build.Flags().BoolVar(&fresh, "fresh", false, "make its root file system anew, with today's packages")
 	ls := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the templates that are there", Args: cobra.NoArgs,
-		Long: "Asks the server, or looks itself where none answers.",
+		Long: "Asks the server, or looks itself where none answers. UNIQUE is what is free on disk once a template is\n" +
+			"deleted and no sandbox runs that was made from it; SHARED is memory of it in pages that others need too.",
 		RunE: func(c *cobra.Command, _ []string) error { return a.listTemplates(c.Context()) },
 	}
 	rm := &cobra.Command{
@@ -66,6 +67,8 @@ type listed struct {
 	MemoryMiB int64        `json:"memoryMiB"`
 	CPUs      int          `json:"cpus"`
 	Created   *time.Time   `json:"created,omitempty"`
+	Unique    int64        `json:"uniqueBytes"`
+	Shared    int64        `json:"sharedBytes"`
 }
 
 func (a *app) listTemplates(ctx context.Context) error {
@@ -76,9 +79,9 @@ func (a *app) listTemplates(ctx context.Context) error {
 	slices.SortFunc(all, func(a, b listed) int { return cmp.Compare(strings.Join(a.Names, ","), strings.Join(b.Names, ",")) })
 	return a.print(all, func(w io.Writer) error {
 		t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-		fmt.Fprintln(t, "NAME\tID\tMEMORY\tCPUS\tCREATED")
+		fmt.Fprintln(t, "NAME\tID\tMEMORY\tCPUS\tCREATED\tUNIQUE\tSHARED")
 		for _, l := range all {
-			fmt.Fprintf(t, "%s\t%s\t%d MiB\t%d\t%s\n", strings.Join(l.Names, ","), l.ID, l.MemoryMiB, l.CPUs, moment(l.Created))
+			fmt.Fprintf(t, "%s\t%s\t%d MiB\t%d\t%s\t%s\t%s\n", strings.Join(l.Names, ","), l.ID, l.MemoryMiB, l.CPUs, moment(l.Created), size(l.Unique), size(l.Shared))
 		}
 		return t.Flush()
 	})
@@ -101,7 +104,7 @@ func (a *app) templates(ctx context.Context) (out []listed, err error) {
 	all, err := api.Templates(ctx)
 	out = make([]listed, len(all))
 	for i, t := range all {
-		out[i] = listed{append([]string{}, t.Names...), t.ID, t.MemoryMiB, t.CPUs, t.CreatedAt}
+		out[i] = listed{append([]string{}, t.Names...), t.ID, t.MemoryMiB, t.CPUs, t.CreatedAt, t.Unique, t.Shared}
 	}
 	return out, err
 }
@@ -116,11 +119,12 @@ func localTemplates(s *local.Session) ([]listed, error) {
 		return nil, err
 	}
 	out := []listed{}
+	spaces := s.Images.Spaces()
 	for _, img := range images {
 		if img.Kind != cube.KindTemplate {
 			continue
 		}
-		l := listed{[]string{}, img.ID, img.Limits.MemoryMiB, img.Limits.CPUs, &img.Created}
+		l := listed{[]string{}, img.ID, img.Limits.MemoryMiB, img.Limits.CPUs, &img.Created, spaces[img.ID].Unique, spaces[img.ID].Shared}
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			if names[name] == img.ID {
 				l.Names = append(l.Names, name)
