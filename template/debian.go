@@ -74,11 +74,21 @@ func debianArgs(ctx context.Context, def *Definition, suite string, sources []so
 	for _, name := range leftOut {
 		args = append(args, "--dpkgopt=path-exclude=/usr/share/"+name+"/*")
 	}
+	args = append(args, "--essential-hook="+withPages)
 	for _, hook := range def.Hooks {
 		args = append(args, "--customize-hook="+filepath.Join(def.absDir(), hook))
 	}
-	return append(args, suite, root, sourcesFile), nil
+	return append(args, "--customize-hook="+withoutPages, suite, root, sourcesFile), nil
 }
+
+// A JVM has its manual pages in a folder of its own and links to them from that of all,
+// which is left out with what is in it: it could not be set up. So that folder is there
+// while packages are set up, and goes if nothing is in it. The time of the one above
+// stays: a template without such links is the same, byte by byte.
+const (
+	withPages    = `cd "$1/usr/share/man" && was=$(stat -c %Y .) && mkdir -p man1 && touch -d "@$was" .`
+	withoutPages = `cd "$1/usr/share/man" && was=$(stat -c %Y .) && { [ ! -d man1 ] || rmdir --ignore-fail-on-non-empty man1; } && touch -d "@$was" .`
+)
 
 // aptApart hides this machine's own apt from the build. mmdebstrap ends by cleaning
 // apt's lists, and cleans those of the machine if a hook has removed its settings
