@@ -23,6 +23,10 @@ const (
 // them into each.
 func cost(pages int64) int64 { return pages + sentryCost }
 
+// costOf is what a life may take that is made from an image: pages that it shares too, for
+// it may write to all of them.
+func costOf(im cube.Image) int64 { return cost(im.PagesBytes + im.SharedBytes) }
+
 // admission lets work begin for which there is memory. It counts what has been
 // promised and does not show in the machine's figures yet.
 type admission struct {

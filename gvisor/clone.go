@@ -65,6 +65,7 @@ func (e *Engine) cloneSource(ctx context.Context, id cube.SandboxID, n int) (_ s
 		done()
 		return source{}, nil, e.orDead(s, err)
 	}
+	e.adoptSaved(ctx, s, src.files)
 	if err := fpCloneSaved.Hit(); err != nil {
 		src.close()
 		done()
@@ -90,7 +91,7 @@ func (e *Engine) createAll(ctx context.Context, specs []cube.CreateSpec, src sou
 				break
 			}
 		}
-		if out[made], err = e.install(ctx, lives[made], pendingLabels(specs[made]), cost(src.image.PagesBytes)); err != nil {
+		if out[made], err = e.install(ctx, lives[made], pendingLabels(specs[made]), costOf(src.image)); err != nil {
 			lives[made] = life{} // install has ended it
 			break
 		}

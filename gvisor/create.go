@@ -107,7 +107,7 @@ func (e *Engine) Create(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox
 		return cube.Sandbox{}, err
 	}
 	defer src.close()
-	done, err := e.admission.reserve(e, cost(src.image.PagesBytes))
+	done, err := e.admission.reserve(e, costOf(src.image))
 	if err != nil {
 		return cube.Sandbox{}, err
 	}
@@ -130,7 +130,7 @@ func (e *Engine) createFrom(ctx context.Context, spec cube.CreateSpec, src sourc
 	if err != nil {
 		return cube.Sandbox{}, fmt.Errorf("create %s: %w", spec.ID, err)
 	}
-	return e.install(ctx, l, labels, cost(src.image.PagesBytes))
+	return e.install(ctx, l, labels, costOf(src.image))
 }
 
 // pendingLabels are those of a sandbox that is being made.
@@ -194,7 +194,7 @@ func (e *Engine) claimMember(ctx context.Context, m member, spec cube.CreateSpec
 		e.bury(m.leave())
 		return cube.Sandbox{}, err
 	}
-	sb, err := e.install(ctx, m.life, labels, cost(m.image.PagesBytes))
+	sb, err := e.install(ctx, m.life, labels, costOf(m.image))
 	if err == nil {
 		e.lend(sb.ID, m.life, m.envd)
 	} else {

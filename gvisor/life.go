@@ -150,8 +150,10 @@ func (e *Engine) endLife(l life, reason cube.DeathReason) error {
 	}
 	if err != nil {
 		e.log.Error("a life could not be ended", "life", l.id, "error", err)
+		return err
 	}
-	return err
+	e.freeBases()
+	return nil
 }
 
 // label writes labels down.
@@ -205,10 +207,7 @@ func (e *Engine) takeTurn(ctx context.Context) (done func(), err error) {
 
 // loadLife is restoreLife for whoever has a turn, or needs none.
 func (e *Engine) loadLife(ctx context.Context, l life, im cube.Image, files *image.Files, who agentapi.Configure) error {
-	if len(files.Bases) > 0 {
-		return fmt.Errorf("restore %s: it has memory in %d other images, and this engine copies all that it restores: %w", im.ID, len(files.Bases), cube.ErrIncompatible)
-	}
-	if err := l.call(ctx, keeperapi.MethodRestore, files.Files, nil); err != nil {
+	if err := l.load(ctx, files); err != nil {
 		return fmt.Errorf("restore %s: %w", im.ID, err)
 	}
 	loaded := make(chan error, 1)

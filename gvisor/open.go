@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -58,7 +59,8 @@ type Engine struct {
 	wg     sync.WaitGroup // background work
 	verbs  sync.WaitGroup // verbs at work
 
-	lastEvent sync.Map // life → number of the agent's newest event when it was configured
+	freeing   atomic.Bool // pages that nobody needs will be freed again in a moment
+	lastEvent sync.Map    // life → number of the agent's newest event when it was configured
 
 	mu        sync.Mutex // guards the following
 	closed    bool

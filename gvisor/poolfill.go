@@ -181,7 +181,7 @@ func (p *pools) make(ctx context.Context, j *job) error {
 		return err
 	}
 	defer src.close()
-	done, err := p.e.admission.try(p.e, cost(src.image.PagesBytes))
+	done, err := p.e.admission.try(p.e, costOf(src.image))
 	if err != nil {
 		return err
 	}

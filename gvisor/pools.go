@@ -198,7 +198,7 @@ func (p *pools) giveUp(bytes int64) bool {
 	var end []life
 	for id, ms := range p.restored {
 		for len(ms) > 0 && bytes > 0 {
-			end, bytes = append(end, ms[0].leave()), bytes-cost(ms[0].image.PagesBytes)
+			end, bytes = append(end, ms[0].leave()), bytes-costOf(ms[0].image)
 			ms = ms[1:]
 		}
 		p.restored[id] = ms
@@ -254,7 +254,7 @@ func (p *pools) taken() int64 {
 	var total int64
 	for _, ms := range p.restored {
 		for _, m := range ms {
-			total += cost(m.image.PagesBytes)
+			total += costOf(m.image)
 		}
 	}
 	for _, ls := range p.ready {

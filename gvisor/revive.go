@@ -63,11 +63,16 @@ func (e *Engine) unnamed(ctx context.Context, s *sandbox) (source, error) {
 	if err != nil {
 		return source{}, err
 	}
-	files, err := w.Keep()
+	keep := w.Keep
+	if l, _, _ := s.current(); l.k.info.Shares {
+		keep = w.KeepBase
+	}
+	files, err := keep()
 	if err != nil {
 		return source{}, err
 	}
 	im := e.describe(s, cube.KindSnapshot)
-	im.PagesBytes = files.Image.PagesBytes
+	had := files.Image
+	im.PagesBytes, im.Base, im.Bases, im.SharedBytes = had.PagesBytes, had.Base, had.Bases, had.SharedBytes
 	return e.sourceOf(ctx, im, files)
 }

@@ -26,7 +26,7 @@ func (e *Engine) Rollback(ctx context.Context, id cube.SandboxID, im cube.ImageI
 		return cube.Sandbox{}, fmt.Errorf("rollback %s: %w", id, err)
 	}
 	defer src.close()
-	done, err := e.admission.reserve(e, cost(src.image.PagesBytes))
+	done, err := e.admission.reserve(e, costOf(src.image))
 	if err != nil {
 		return cube.Sandbox{}, fmt.Errorf("rollback %s: %w", id, err)
 	}
@@ -66,7 +66,7 @@ func (e *Engine) replace(ctx context.Context, s *sandbox, old life, src source, 
 		return err
 	}
 	// The point of no return: requests go to the new life.
-	e.switchLife(s, l.k, v, cost(src.image.PagesBytes))
+	e.switchLife(s, l.k, v, costOf(src.image))
 	e.passed(fpRollbackSwitched)
 	e.bury(old)
 	e.passed(fpRollbackBuried)

@@ -31,6 +31,7 @@ type sandbox struct {
 	extra    context.CancelFunc // ends what a pause does beyond what it must, or nil
 	waiting  int                // how many wait for a pause to do no more than it must
 	gone     bool               // killed; whoever still holds the pointer must let go
+	based    []cube.BaseID      // in whose pages its memory may lie
 	cost     int64              // what admission was asked for, in bytes
 	spare    net.Conn           // a connection to envd that nobody has used yet, or nil
 	seen     uint64             // number of the newest event of the agent that was told
@@ -49,6 +50,7 @@ func (s *sandbox) adopt(k *keeper, l keeperapi.Life) {
 	defer s.mu.Unlock()
 	s.dropSpare()
 	s.life, s.rootfs, s.agent, s.engine, s.identity = life{l.Life, k}, l.Rootfs, l.Agent, l.Engine, l.Labels.Identity
+	s.based = l.Bases
 	s.info = cube.Sandbox{
 		ID: l.Labels.Sandbox, Generation: l.Labels.Generation, State: cube.StateRunning,
 		Image: l.Labels.Image, Limits: l.Limits, StartedAt: l.Started, Death: l.Death,

@@ -157,6 +157,9 @@ func (e *Engine) writeImage(ctx context.Context, s *sandbox, id cube.ImageID, ki
 	if err := fpSavePublished.Hit(); err != nil {
 		return cube.Image{}, errors.Join(err, e.images.Delete(out.ID))
 	}
+	if kind == cube.KindSnapshot { // what a template is made of ends now
+		e.adoptPublished(ctx, s, out.ID)
+	}
 	return out, nil
 }
 
@@ -179,11 +182,13 @@ func (e *Engine) saveTo(ctx context.Context, s *sandbox, id cube.ImageID) (*imag
 	if err != nil {
 		return nil, err
 	}
-	w, err := e.images.Begin(id, u.CommittedBytes+saveSlack)
+	// What it has memory in is there, for its sentry has it open. Of a base that is not
+	// there it is only on record that it might have been adopted.
+	w, err := e.images.Begin(id, u.CommittedBytes+saveSlack, e.images.Present(s.bases())...)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.call(ctx, keeperapi.MethodSave, w.Files, nil); err != nil {
+	if err := l.save(ctx, w); err != nil {
 		w.Abort()
 		return nil, err
 	}

@@ -53,6 +53,17 @@ func (s *Store) base(id cube.BaseID) (*directory, manifest, error) {
 	return d, m, later
 }
 
+// Present are those of some bases of which there is something.
+func (s *Store) Present(ids []cube.BaseID) []cube.BaseID {
+	return slices.DeleteFunc(slices.Clone(ids), func(id cube.BaseID) bool {
+		d, _, err := s.base(id)
+		if err == nil {
+			d.Close()
+		}
+		return errors.Is(err, cube.ErrNotFound)
+	})
+}
+
 func (s *Store) baseAt(path string, id cube.BaseID) (_ *directory, m manifest, err error) {
 	d, err := s.directoryAt(path, id.Image())
 	if err != nil {

@@ -25,6 +25,9 @@ type Files struct {
 	closed func()
 }
 
+// Pages is the file of the image's own pages.
+func (f *Files) Pages() *os.File { return f.Files[pagesIndex] }
+
 // Close closes them.
 func (f *Files) Close() {
 	for _, x := range f.Files {

@@ -106,6 +106,14 @@ func (s *Store) freeBases(ids []cube.BaseID) {
 	}
 }
 
+// FreeBases frees the pages of deleted images that nobody needs any more: a sandbox that had
+// memory in them has ended.
+func (s *Store) FreeBases() error {
+	ids, err := s.bases()
+	s.freeBases(ids)
+	return err
+}
+
 // freeBase frees the pages of a deleted image, if nothing needs them any more, and
 // returns how many bytes they took; 0: they stay.
 func (s *Store) freeBase(id cube.BaseID) (bytes int64, err error) {

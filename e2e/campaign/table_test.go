@@ -37,7 +37,7 @@ func (tb *table) add(t *testing.T, r row) {
 	what := fmt.Sprintf("%s, %s at %s", r.Verb, r.Action, r.At)
 	if r.Lost != "" {
 		tb.Lost++
-		t.Errorf("%s: lost: %s", what, r.Lost)
+		t.Errorf("%s: lost: %s\nthe server's last warnings:\n%s", what, r.Lost, s.Warnings(12))
 	}
 	if r.Left != "" {
 		tb.Left++

@@ -64,6 +64,7 @@ func TestTheEndOfAChainIsRestoredAsItWasSaved(t *testing.T) {
 			t.Error(err)
 		}
 		restart(t)
+		in.same(t, st)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,7 +29,7 @@ func TestAPowerCutLosesNothingThatWasAnswered(t *testing.T) {
 		p.proves(n < 2*cuts)
 		p.round(n)
 		if t.Failed() {
-			t.Fatalf("cut %d, %d of %d before it were cuts; the server's log:\n%s", n+1, p.s.Proven(), cuts, lastLog(p.s))
+			t.Fatalf("cut %d, %d of %d before it were cuts; the server's log:\n%s", n+1, p.s.Proven(), cuts, p.s.Warnings(20))
 		}
 	}
 	p.tell()
@@ -102,11 +101,18 @@ func openPower(t *testing.T, random *rand.Rand) *power {
 		}
 	})
 	p := &power{t: t, s: s, l: newLedger(), random: random, dirs: variants(t, "small", "smaller")}
+	in, st := witnessed(t, s, client.NewSandbox{Env: map[string]string{"WITNESS": "was here"}, Timeout: time.Hour})
+	snap, err := s.API.Snapshot(t.Context(), in.b.ID, "witness")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.witness = string(snap.ID)
+	p.l.boxes[in.b.ID] = &box{Sandbox: in.b, st: st, owner: workers}
 	p.l.templates["base"] = &template{id: s.Base}
-	p.descend()
-	if err := lab.Until(answerTime, "the first snapshots are durable", func() error {
+	p.l.snapshots[snap.ID] = &snapshot{id: snap.ID, source: in.b.ID, name: "witness", st: st, durable: true}
+	if err := lab.Until(answerTime, "the first snapshot is durable", func() error {
 		all, err := s.API.Snapshots(t.Context(), "")
-		if err == nil && len(all) != len(p.l.snapshots) || slices.ContainsFunc(all, func(sn client.Snapshot) bool { return !sn.Durable }) {
+		if err == nil && (len(all) != 1 || !all[0].Durable) {
 			err = fmt.Errorf("they are %+v", all)
 		}
 		return err
@@ -114,34 +120,6 @@ func openPower(t *testing.T, random *rand.Rand) *power {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// descend makes the witness: the last of a chain of snapshots. Those before are deleted
-// after the first cut.
-func (p *power) descend() {
-	p.t.Helper()
-	in, st := witnessed(p.t, p.s, client.NewSandbox{Env: map[string]string{"WITNESS": "was here"}, Timeout: time.Hour})
-	p.l.boxes[in.b.ID] = &box{Sandbox: in.b, st: st, owner: workers}
-	last, saved, err := lab.Chain(p.t.Context(), p.s.API, in.b, lab.ChainLength-1, nil)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	snap, err := p.s.API.Snapshot(p.t.Context(), last.ID, "witness")
-	if err == nil {
-		err = p.s.API.Kill(p.t.Context(), last.ID)
-	}
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.witness = string(snap.ID)
-	// They are all in the state of the first: nothing was done in between.
-	for i, sn := range append(saved, snap) {
-		name := ""
-		if i == len(saved) {
-			name = "witness"
-		}
-		p.l.snapshots[sn.ID] = &snapshot{id: sn.ID, source: sn.Source, name: name, st: st, durable: true}
-	}
 }
 
 // round has clients at work, cuts the power, and looks at what is left.
@@ -228,17 +206,4 @@ func (p *power) tidy() {
 		}
 		delete(p.l.snapshots, id)
 	}
-}
-
-// lastLog is what a server has warned of last. It is short: of a failure in CI only the
-// last lines are shown, and what was wrong comes before it.
-func lastLog(s *lab.Server) string {
-	b, err := os.ReadFile(s.LogPath())
-	if err != nil {
-		return err.Error()
-	}
-	lines := slices.DeleteFunc(strings.Split(string(b), "\n"), func(line string) bool {
-		return !strings.Contains(line, "level=WARN") && !strings.Contains(line, "level=ERROR")
-	})
-	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }

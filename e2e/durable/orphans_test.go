@@ -1,9 +1,12 @@
 package durable
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	cube "cubesandbox"
 	"cubesandbox/client"
@@ -79,11 +82,23 @@ func (v *verifier) checkFiles(made map[string]bool) {
 		}
 	}
 	for _, name := range names("bases") {
-		if !needed[name] {
-			v.t.Errorf("bases/%s is there, and no image has memory in it", name)
+		if !needed[name] && !v.inUse(filepath.Join(v.s.Where.StateDir, "bases", name, "pages")) {
+			v.t.Errorf("bases/%s is there, and no image and no sandbox has memory in it", name)
 		}
 	}
 	if left := names("staging"); len(left) != 0 {
 		v.t.Errorf("in staging: %q", left)
 	}
+}
+
+// inUse reports whether somebody has pages open: a sandbox that has memory in them holds a
+// shared lock.
+func (v *verifier) inUse(pages string) bool {
+	f, err := os.Open(pages)
+	if err != nil {
+		v.t.Error(err)
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }

@@ -56,7 +56,7 @@ func (v *verifier) lookAround() {
 		return nil
 	})
 	if err != nil {
-		v.t.Fatalf("%v; the server's log:\n%s", err, lastLog(v.s))
+		v.t.Fatalf("%v; the server's log:\n%s", err, v.s.Warnings(20))
 	}
 	for _, sn := range snaps {
 		v.listed[sn.ID] = sn

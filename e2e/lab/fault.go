@@ -95,9 +95,23 @@ func (l *Lab) TakeMemory(t *testing.T, e cube.Engine) (undo func()) {
 	}
 }
 
+// ownPages puts a copy in the place of an image's pages: what is done to it is not done to
+// sandboxes that have memory there.
+func (l *Lab) ownPages(t *testing.T, id cube.ImageID) {
+	t.Helper()
+	path := l.pages(id)
+	if err := command(t.Context(), "cp", "-p", path, path+".own"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".own", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Truncate cuts the pages of an image in half.
 func (l *Lab) Truncate(t *testing.T, id cube.ImageID) {
 	t.Helper()
+	l.ownPages(t, id)
 	if err := halve(l.pages(id)); err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +128,7 @@ func halve(path string) error {
 // Alter overwrites a mebibyte in the middle of an image's pages.
 func (l *Lab) Alter(t *testing.T, id cube.ImageID) {
 	t.Helper()
+	l.ownPages(t, id)
 	f, err := os.OpenFile(l.pages(id), os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -132,6 +147,7 @@ func (l *Lab) Alter(t *testing.T, id cube.ImageID) {
 // them: after it has looked at their length.
 func (l *Lab) Shorten(t *testing.T, id cube.ImageID) (undo func()) {
 	t.Helper()
+	l.ownPages(t, id)
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -123,6 +124,19 @@ func (s *Server) waitReady(ctx context.Context) error {
 
 // LogPath is where the server logs.
 func (s *Server) LogPath() string { return filepath.Join(s.opt.RunDir, "serve.log") }
+
+// Warnings are the last lines of the log that are more than information, n at most: few,
+// for of a failure in CI only the last lines are shown, and what was wrong comes before.
+func (s *Server) Warnings(n int) string {
+	b, err := os.ReadFile(s.LogPath())
+	if err != nil {
+		return err.Error()
+	}
+	lines := slices.DeleteFunc(strings.Split(string(b), "\n"), func(line string) bool {
+		return !strings.Contains(line, "level=WARN") && !strings.Contains(line, "level=ERROR")
+	})
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
 
 func (s *Server) lastLog() string {
 	b, err := os.ReadFile(s.LogPath())

@@ -3,10 +3,14 @@ package leak
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // mounts counts those of this mount namespace that have to do with our directories.
@@ -64,18 +68,38 @@ func sockets(dir string) (map[string]int, error) {
 	return out, err
 }
 
-// files counts everything below the directories.
+// notes are what an image store writes beside an image whenever it gets to it: that it is
+// durable, as one with memory in it may need it to be, and which of its files it has read.
+var notes = []string{"durable", "verified"}
+
+// files counts everything below the directories, but notes, and but pages of deleted images
+// that a sandbox has memory in: those are as little left behind as the sandbox.
 func files(dirs ...string) (map[string]int, error) {
 	out := map[string]int{}
 	for _, dir := range dirs {
 		if dir == "" {
 			continue
 		}
-		if err := walk(dir, out, func(fs.DirEntry) bool { return true }); err != nil {
+		if err := walk(dir, out, func(e fs.DirEntry) bool { return !slices.Contains(notes, e.Name()) }); err != nil {
 			return nil, err
 		}
 	}
+	for path := range maps.Clone(out) {
+		if base := filepath.Dir(path); filepath.Base(path) == "pages" && filepath.Base(filepath.Dir(base)) == "bases" && inUse(path) {
+			maps.DeleteFunc(out, func(p string, _ int) bool { return p == base || below(p, base) })
+		}
+	}
 	return out, nil
+}
+
+// inUse reports whether a sandbox has memory in pages: it holds a shared lock.
+func inUse(pages string) bool {
+	f, err := os.Open(pages)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
 // walk counts what is below dir. What goes away meanwhile is no error.

@@ -32,8 +32,9 @@ const (
 	MethodBoot = "boot"
 	// MethodStart: Ref → nil. Starts process 1.
 	MethodStart = "start"
-	// MethodRestore: Ref + [kernel, pages-meta, pages] → nil. Answers when tasks run;
-	// pages are still being read.
+	// MethodRestore: Restore + [kernel, pages-meta, pages, the table of sources if it has
+	// one, the pages of each base] → nil. Answers when tasks run; pages that are not used
+	// where they lie are still being read.
 	MethodRestore = "restore"
 	// MethodWaitRestore: Ref → nil when every page has been read.
 	MethodWaitRestore = "wait-restore"
@@ -41,9 +42,12 @@ const (
 	// is one pause.
 	MethodPause  = "pause"
 	MethodResume = "resume"
-	// MethodSave: Ref + [kernel, pages-meta, pages], writable → Saved. A running
-	// life runs on, a paused one stays paused.
+	// MethodSave: Save + [kernel, pages-meta, pages, and from Info.Shares on sources],
+	// writable → Saved. A running life runs on, a paused one stays paused.
 	MethodSave = "save"
+	// MethodAdopt: Adopt + [pages] → nil. The life uses what it has saved last where that
+	// lies now, and gives back the memory that this took.
+	MethodAdopt = "adopt"
 	// MethodFiles: Ref + [the writing end of a pipe] → nil. A tar of the writable layer
 	// goes into the pipe, as TarRootfsUpperLayer makes it. The sentry reads each file
 	// whole into its heap, for which its limit of memory is raised by what the layer
@@ -100,11 +104,39 @@ type Info struct {
 	// CPU names the processor features that gVisor sees here, sorted: what a kernel
 	// that is saved here may have seen. Empty from keepers that are older.
 	CPU []string `json:"cpu,omitempty"`
+	// Shares: its lives use pages where they lie, and save only those that lie nowhere yet.
+	Shares bool `json:"shares,omitempty"`
 }
 
 // Ref names a life.
 type Ref struct {
 	Life string `json:"life"`
+}
+
+// Restore asks for an image to be loaded.
+type Restore struct {
+	Life string `json:"life"`
+	// Base names the pages; empty: they are copied.
+	Base cube.BaseID `json:"base,omitempty"`
+	// Sources: the table comes along.
+	Sources bool `json:"sources,omitempty"`
+	// Bases are those whose pages come along.
+	Bases []cube.BaseID `json:"bases,omitempty"`
+}
+
+// Save asks for an image to be written.
+type Save struct {
+	Life string `json:"life"`
+	// Base is what its pages will be called.
+	Base cube.BaseID `json:"base,omitempty"`
+	// Most is in how many others pages may lie, so that they are not saved; 0: any number.
+	Most int `json:"most,omitempty"`
+}
+
+// Adopt says which pages were published that a life has saved.
+type Adopt struct {
+	Life string      `json:"life"`
+	Base cube.BaseID `json:"base"`
 }
 
 // Boot asks for a sentry.
@@ -183,6 +215,8 @@ type Life struct {
 	// Engine is the sentry's version: of the images that it makes, whichever keeper
 	// it is that saves it.
 	Engine string `json:"engine,omitempty"`
+	// Bases are those in which its memory may lie, the newest first.
+	Bases []cube.BaseID `json:"bases,omitempty"`
 }
 
 // State is what a life is doing.

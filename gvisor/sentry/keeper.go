@@ -136,6 +136,7 @@ func (k *Keeper) newServer() *fdrpc.Server {
 	s.Handle(keeperapi.MethodPause, k.pause)
 	s.Handle(keeperapi.MethodResume, k.resume)
 	s.Handle(keeperapi.MethodSave, k.save)
+	s.Handle(keeperapi.MethodAdopt, k.adoptSaved)
 	s.Handle(keeperapi.MethodFiles, k.files)
 	s.Handle(keeperapi.MethodLabel, k.label)
 	s.Handle(keeperapi.MethodUsage, k.usage)
@@ -177,7 +178,7 @@ func (k *Keeper) serve(ctx context.Context) error {
 func (k *Keeper) info(context.Context, *fdrpc.Request) (any, []*os.File, error) {
 	return keeperapi.Info{
 		PID: os.Getpid(), Inode: k.inode, NetworkInode: k.network.inode(), Engine: Version(), Started: k.started,
-		Network: filepath.Join(k.conf.RunDir, networkSocket), Cgroup: k.conf.Cgroup, CPU: cpuFeatures(),
+		Network: filepath.Join(k.conf.RunDir, networkSocket), Cgroup: k.conf.Cgroup, CPU: cpuFeatures(), Shares: Patched,
 	}, nil, nil
 }
 

@@ -18,7 +18,7 @@ import (
 	"cubesandbox/network"
 )
 
-// imageFiles is how many files a saved state has: kernel, page metadata, pages,
+// imageFiles is how many files a saved state has at least: kernel, page metadata, pages,
 // in the order that gVisor wants.
 const imageFiles = 3
 
@@ -87,7 +87,15 @@ func (k *Keeper) plug(l *life, restore bool) error {
 }
 
 func (k *Keeper) restore(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
-	l, err := k.ref(r, imageFiles)
+	var q keeperapi.Restore
+	if err := r.Decode(&q); err != nil {
+		return nil, nil, err
+	}
+	want := imageFiles + len(q.Bases)
+	if q.Sources {
+		want++
+	}
+	l, err := k.ref(r, want)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,11 +104,17 @@ func (k *Keeper) restore(_ context.Context, r *fdrpc.Request) (any, []*os.File, 
 	if err := l.need(keeperapi.StateBooted); err != nil {
 		return nil, nil, err
 	}
+	if err := l.noteBases(q); err != nil {
+		return nil, nil, err
+	}
 	if err := k.plug(l, true); err != nil {
 		return nil, nil, err
 	}
 	o := boot.RestoreOpts{HavePagesFile: true, Background: true}
 	o.FilePayload.Files = r.Files
+	if err := share(&o, q); err != nil {
+		return nil, nil, err
+	}
 	if err := l.call(boot.ContMgrRestore, &o, nil); err != nil {
 		return nil, nil, imageError(l, err)
 	}
@@ -160,7 +174,15 @@ func saveError(err error) error {
 }
 
 func (k *Keeper) save(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
-	l, err := k.ref(r, imageFiles)
+	var q keeperapi.Save
+	if err := r.Decode(&q); err != nil {
+		return nil, nil, err
+	}
+	want := imageFiles
+	if q.Base != "" {
+		want++
+	}
+	l, err := k.ref(r, want)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -172,6 +194,9 @@ func (k *Keeper) save(_ context.Context, r *fdrpc.Request) (any, []*os.File, err
 	// Never with Resume false: that ends the sentry even when the save has failed.
 	o := control.SaveOpts{Resume: true, HavePagesFile: true, Metadata: map[string]string{"compression": "none"}}
 	o.FilePayload.Files = r.Files
+	if err := saveApart(&o, q); err != nil {
+		return nil, nil, err
+	}
 	t := time.Now()
 	if err := l.call(boot.ContMgrCheckpoint, &o, nil); err != nil {
 		return nil, nil, saveError(err)

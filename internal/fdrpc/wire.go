@@ -21,7 +21,7 @@ import (
 
 const (
 	maxPacket = 128 << 10 // bytes of JSON in one message
-	maxFiles  = 16
+	maxFiles  = 32
 )
 
 // Error is a failure that crosses the wire: a code for programs, a text for people.

@@ -46,7 +46,7 @@ func TestTheReadmeSaysWhatIsNotSo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"copies share no memory", "pages of written files"} {
+	for _, want := range []string{"Copies share memory", "Stock gVisor copies", "pages of written files"} {
 		if !strings.Contains(strings.Join(strings.Fields(string(text)), " "), want) {
 			t.Errorf("README.md does not say %q", want)
 		}

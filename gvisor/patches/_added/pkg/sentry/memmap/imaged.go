@@ -1,0 +1,27 @@
+// Copyright 2026 The Cube Authors.
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package memmap
+
+// An ImagedMappable is a Mappable that knows of pages that lie in an image and must be made
+// ordinary ones before they are written to (see package pgalloc). Before it does that to
+// pages that it has translated without permission to write, it invalidates their mappings.
+//
+// What other Mappables have translated is made ordinary before it is mapped.
+type ImagedMappable interface {
+	Mappable
+
+	// MapsImaged does nothing.
+	MapsImaged()
+}
