@@ -121,7 +121,7 @@ soak: build stock template clients ## the long forms
 	@scripts/with-server.sh bin/cube probe --rounds 20 --json >.cache/results/probe-api.json
 
 bench: build stock template ## measure, against runsc too
-	@bin/cube bench --baseline
+	@bin/cube bench --baseline --stock
 
 conformance: ## docs/conformance.md from the last results
 	@go run ./scripts/conformance

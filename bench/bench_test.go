@@ -47,7 +47,9 @@ func config(t *testing.T) (Config, *fake.Machine) {
 	t.Cleanup(func() { e.Close() })
 	return Config{
 		Engine: e, Template: base, DeleteImage: m.DeleteImage, Meter: &clock{}, N: 0.1,
-		Connect: func(cube.SandboxID) Shell { return quiet{} },
+		Connect:   func(cube.SandboxID) Shell { return quiet{} },
+		Evict:     func(cube.ImageID) error { return nil },
+		Footprint: func(_ context.Context, ids ...cube.SandboxID) (int64, error) { return int64(len(ids)) * 20e6, nil },
 	}, m
 }
 
@@ -63,6 +65,10 @@ func TestEveryRowIsMeasuredAndNothingIsLeft(t *testing.T) {
 		"snapshot.wall.256", "snapshot.stopped.256", "snapshot.wall.files_256", "snapshot.stopped.files_256",
 		"rollback", "pause", "resume", "clone.1", "clone.10", "clone.50", "exec.true", "exec.bash_login",
 		"restore.ours.a", "restore.ours.b", "idle.overhead_mb",
+		"share.restore.memory_8", "share.restore.memory_64", "share.restore.memory_256", "share.restore.memory_1024",
+		"share.restore.files_256", "share.restore.files_1024", "share.clone.10.1024",
+		"share.again.wall.1024", "share.again.stopped.1024", "share.again.written_mb.1024", "share.hundred.last_by_first",
+		"share.first_write.256", "share.cold.256", "share.extra_mb.256",
 	}
 	for i, r := range rows {
 		if i >= len(want) || r.Name != want[i] || r.N < 1 {
@@ -70,6 +76,9 @@ func TestEveryRowIsMeasuredAndNothingIsLeft(t *testing.T) {
 		}
 		if r.Name == "snapshot.stopped.64" && r.P50 != 7 {
 			t.Errorf("%s: got %v ms, want the 7 ms that the guest says", r.Name, r.P50)
+		}
+		if r.Name == "share.extra_mb.256" && r.Value != 20 {
+			t.Errorf("%s: got %v, want the 20 MB of each clone", r.Name, r.Value)
 		}
 	}
 	if len(rows) != len(want) {
@@ -153,5 +162,27 @@ func TestTheMeterSeesThisProcessWork(t *testing.T) {
 	after, err := m.CPU()
 	if err != nil || after-before < 5*time.Millisecond {
 		t.Errorf("after 20 ms of work: got %v more, %v", after-before, err)
+	}
+}
+
+func TestWhatIsSharedIsMeasuredWithStockGVisorToo(t *testing.T) {
+	c, _ := config(t)
+	stock, m := config(t)
+	c.Only, c.Stock = []string{"share.first_write", "share.again"}, &stock
+	rows, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, r := range rows {
+		names = append(names, strings.TrimPrefix(r.Name, "share."))
+	}
+	want := "again.wall.1024 again.stopped.1024 again.written_mb.1024 again.wall.1024.stock again.stopped.1024.stock again.written_mb.1024.stock" +
+		" first_write.256 first_write.256.stock"
+	if got := strings.Join(names, " "); got != want {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+	if all, _ := stock.Engine.Sandboxes(t.Context()); len(all) != 0 || len(m.Images()) != 1 {
+		t.Errorf("left in the other engine: %v, %d images", all, len(m.Images())-1)
 	}
 }

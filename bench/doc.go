@@ -33,6 +33,13 @@ type Config struct {
 	IdleAfter time.Duration
 	// Only measures the rows whose name begins with one of these; empty: all.
 	Only []string
+	// Evict takes the files of an image out of the page cache.
+	Evict func(cube.ImageID) error
+	// Footprint is what sandboxes take of the host's memory, in bytes, each page once.
+	Footprint func(context.Context, ...cube.SandboxID) (int64, error)
+	// Stock, when set, is an engine of gVisor without our patches, and what belongs to it: the
+	// rows of what is shared are measured with it too, as NAME.stock.
+	Stock *Config
 	// Baseline, when set, is the runsc that is measured beside the engine.
 	Baseline *Baseline
 	// Begin and Done tell of each measurement, from which one or more rows come; nil

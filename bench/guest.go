@@ -34,8 +34,13 @@ func (b *bench) startGuest(ctx context.Context, id cube.SandboxID) (*guest, erro
 	if err := sh.Run(ctx, "/usr/bin/python3", guestPath, strconv.Itoa(guestPort)); err != nil {
 		return nil, err
 	}
+	return b.guestIn(id), nil
+}
+
+// guestIn reaches the program in a sandbox that was made from one in which it was started.
+func (b *bench) guestIn(id cube.SandboxID) *guest {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return b.Engine.Dial(ctx, id, 0, guestPort) }
-	return &guest{http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}, nil
+	return &guest{http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
 func (g *guest) get(ctx context.Context, what string) (string, error) {
@@ -61,15 +66,32 @@ func (g *guest) hold(ctx context.Context, what string, mib int) error {
 	return err
 }
 
+// change writes so many MiB of what is held anew.
+func (g *guest) change(ctx context.Context, mib int) error {
+	_, err := g.get(ctx, fmt.Sprintf("change?mib=%d", mib))
+	return err
+}
+
+// read reads all that is held.
+func (g *guest) read(ctx context.Context) error {
+	_, err := g.get(ctx, "read")
+	return err
+}
+
+// touch writes to each page of what is held, and returns how long that took inside.
+func (g *guest) touch(ctx context.Context) (time.Duration, error) { return g.seconds(ctx, "touch") }
+
 // gap is the longest that the guest stood still since the last call.
-func (g *guest) gap(ctx context.Context) (time.Duration, error) {
-	s, err := g.get(ctx, "gap")
+func (g *guest) gap(ctx context.Context) (time.Duration, error) { return g.seconds(ctx, "gap") }
+
+func (g *guest) seconds(ctx context.Context, what string) (time.Duration, error) {
+	s, err := g.get(ctx, what)
 	if err != nil {
 		return 0, err
 	}
 	seconds, err := strconv.ParseFloat(s, 64)
 	if err != nil {
-		return 0, fmt.Errorf("program inside: gap %q: %w", s, err)
+		return 0, fmt.Errorf("program inside: %s %q: %w", what, s, err)
 	}
 	return time.Duration(seconds * float64(time.Second)), nil
 }

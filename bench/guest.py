@@ -3,6 +3,8 @@
 Usage: guest.py PORT. Returns when it serves on 127.0.0.1:PORT; a child goes on.
 GET /memory?mib=N holds N MiB of random memory, /files?mib=N a file of that size,
 /gap answers with the largest gap in seconds of a 1 ms loop since the last /gap.
+/change?mib=N writes N MiB anew in the middle of what is held, /touch writes to each
+page of it and answers how many seconds that took, /read reads all of it.
 """
 import os
 import signal
@@ -10,6 +12,7 @@ import sys
 import threading
 import time
 import urllib.parse
+import zlib
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 held = {"memory": b"", "gap": 0.0}
@@ -38,6 +41,16 @@ class Handler(BaseHTTPRequestHandler):
             with open("/root/cube-bench-file", "wb") as f:
                 for _ in range(mib):
                     f.write(os.urandom(CHUNK))
+        elif url.path == "/change":
+            at = len(held["memory"]) // 2
+            for i in range(mib):
+                held["memory"][at + i * CHUNK:at + (i + 1) * CHUNK] = os.urandom(CHUNK)
+        elif url.path == "/touch":
+            began = time.monotonic()
+            held["memory"][::4096] = bytes(len(held["memory"]) // 4096)
+            answer = str(time.monotonic() - began)
+        elif url.path == "/read":
+            zlib.crc32(held["memory"])
         elif url.path == "/gap":
             answer, held["gap"] = str(held["gap"]), 0.0
         self.send_response(200)

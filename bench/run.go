@@ -13,7 +13,8 @@ import (
 // bench is one run.
 type bench struct {
 	Config
-	rows []Row
+	rows   []Row
+	suffix string // of the names of rows
 }
 
 // Run measures every row. After an error the rows so far are returned with it;
@@ -37,6 +38,7 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 		{[]string{"exec.true", "exec.bash_login"}, b.exec},
 		{[]string{"restore.ours", "restore.runsc"}, b.restores},
 		{[]string{"idle.overhead_mb"}, b.idle},
+		{[]string{"share"}, b.share},
 	}
 	for _, g := range groups {
 		if !b.wanted(g.rows) {

@@ -23,15 +23,15 @@ import (
 const poolTime = 2 * time.Second
 
 func (a *app) benchCommand() *cobra.Command {
-	var short, baseline, api bool
+	var short, baseline, stock, api bool
 	n := 1.0
 	var only []string
 	c := &cobra.Command{
 		Use: "bench", Short: "Measure the engine, or with --api the server: one row for each published figure", Args: cobra.NoArgs,
 		Example: "  cube bench --short --only create,rollback\n  cube bench --api --json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			if api && baseline {
-				return fmt.Errorf("%w: --baseline is for the engine, not for --api", errUsage)
+			if api && (baseline || stock) {
+				return fmt.Errorf("%w: --baseline and --stock are for the engine, not for --api", errUsage)
 			}
 			if api {
 				if short {
@@ -45,13 +45,20 @@ func (a *app) benchCommand() *cobra.Command {
 				if short {
 					conf.N, conf.IdleAfter = n/4, 5*time.Second
 				}
-				return a.bench(c.Context(), s, conf, baseline)
+				if !stock {
+					return a.bench(c.Context(), s, conf, baseline)
+				}
+				return a.withStock(c.Context(), func(other *bench.Config) error {
+					conf.Stock = other
+					return a.bench(c.Context(), s, conf, baseline)
+				})
 			})
 		},
 	}
 	c.Flags().BoolVar(&api, "api", false, "measure the server, as a client sees it, instead of the engine in this process")
 	c.Flags().BoolVar(&short, "short", false, "a quarter of the repetitions, and overhead 5 s after a restore instead of 60 s")
 	c.Flags().BoolVar(&baseline, "baseline", false, "measure the runsc command line of the same module beside the engine (builds it once)")
+	c.Flags().BoolVar(&stock, "stock", false, "measure the rows share.* with gVisor without our patches too (make stock)")
 	c.Flags().Float64Var(&n, "n", n, "factor for the number of repetitions")
 	c.Flags().StringSliceVar(&only, "only", nil, "only rows whose names begin with these")
 	return c
@@ -60,7 +67,9 @@ func (a *app) benchCommand() *cobra.Command {
 func (a *app) benchConfig(s *local.Session, t probe.EngineTarget) bench.Config {
 	return bench.Config{
 		Engine: s.Engine, Template: t.Base, DeleteImage: s.Images.Delete,
-		Connect: func(id cube.SandboxID) bench.Shell { return shell{s.Shell(id, "")} },
+		Connect:   func(id cube.SandboxID) bench.Shell { return shell{s.Shell(id, "")} },
+		Evict:     func(id cube.ImageID) error { return evict(s, id) },
+		Footprint: func(ctx context.Context, ids ...cube.SandboxID) (int64, error) { return memoryOf(ctx, s, ids...) },
 	}
 }
 
