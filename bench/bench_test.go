@@ -46,7 +46,7 @@ func config(t *testing.T) (Config, *fake.Machine) {
 	e := m.Open()
 	t.Cleanup(func() { e.Close() })
 	return Config{
-		Engine: e, Template: base, DeleteImage: m.DeleteImage, Meter: &clock{}, N: 0.1,
+		Engine: e, Template: base, Rootfs: fake.Rootfs, DeleteImage: m.DeleteImage, Meter: &clock{}, N: 0.1,
 		Connect:   func(cube.SandboxID) Shell { return quiet{} },
 		Evict:     func(cube.ImageID) error { return nil },
 		Footprint: func(_ context.Context, ids ...cube.SandboxID) (int64, error) { return int64(len(ids)) * 20e6, nil },

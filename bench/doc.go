@@ -21,6 +21,8 @@ type Config struct {
 	Engine cube.Engine
 	// Template is the image of `base`.
 	Template cube.ImageID
+	// Rootfs is the file system of Template: SHA-256, in hex.
+	Rootfs string
 	// DeleteImage takes a published image away.
 	DeleteImage func(cube.ImageID) error
 	// Connect opens a shell in a sandbox. Nothing is sent before it is used.

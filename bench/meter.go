@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -67,6 +68,9 @@ func processCPU(pid int) (time.Duration, error) {
 
 func cgroupCPU(dir string) (time.Duration, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "cpu.stat"))
+	if errors.Is(err, os.ErrNotExist) { // nothing has run yet
+		return 0, nil
+	}
 	if err != nil {
 		return 0, err
 	}

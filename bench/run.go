@@ -163,6 +163,9 @@ func (b *bench) create(ctx context.Context, img cube.ImageID) (cube.SandboxID, e
 // kill also cleans up after ctx has ended.
 func (b *bench) kill(ctx context.Context, ids ...cube.SandboxID) (err error) {
 	for _, id := range ids {
+		if id == "" { // it was not made
+			continue
+		}
 		if kerr := b.Engine.Kill(context.WithoutCancel(ctx), id); err == nil {
 			err = kerr
 		}

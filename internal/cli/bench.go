@@ -40,7 +40,10 @@ func (a *app) benchCommand() *cobra.Command {
 				return a.benchServer(c.Context(), bench.APIConfig{Template: baseTemplate, Rest: poolTime, N: n, Only: only})
 			}
 			return a.withTarget(c, func(s *local.Session, t probe.EngineTarget) error {
-				conf := a.benchConfig(s, t)
+				conf, err := a.benchConfig(s, t)
+				if err != nil {
+					return err
+				}
 				conf.N, conf.Only, conf.IdleAfter = n, only, time.Minute
 				if short {
 					conf.N, conf.IdleAfter = n/4, 5*time.Second
@@ -64,13 +67,14 @@ func (a *app) benchCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) benchConfig(s *local.Session, t probe.EngineTarget) bench.Config {
+func (a *app) benchConfig(s *local.Session, t probe.EngineTarget) (bench.Config, error) {
+	base, err := s.Images.Image(t.Base)
 	return bench.Config{
-		Engine: s.Engine, Template: t.Base, DeleteImage: s.Images.Delete,
+		Engine: s.Engine, Template: t.Base, Rootfs: base.Rootfs, DeleteImage: s.Images.Delete,
 		Connect:   func(id cube.SandboxID) bench.Shell { return shell{s.Shell(id, "")} },
 		Evict:     func(id cube.ImageID) error { return evict(s, id) },
 		Footprint: func(ctx context.Context, ids ...cube.SandboxID) (int64, error) { return memoryOf(ctx, s, ids...) },
-	}
+	}, err
 }
 
 // shell is a local.Shell that wants success.

@@ -84,7 +84,10 @@ func (a *app) withStock(ctx context.Context, work func(*bench.Config) error) (er
 	if err != nil {
 		return fmt.Errorf("template %s: %w", baseTemplate, err)
 	}
-	conf := a.benchConfig(s, target(s, probe.EngineTarget{Base: img.ID}))
+	conf, err := a.benchConfig(s, target(s, probe.EngineTarget{Base: img.ID}))
+	if err != nil {
+		return err
+	}
 	return work(&conf)
 }
 
