@@ -118,14 +118,12 @@ func (k *Keeper) restore(_ context.Context, r *fdrpc.Request) (any, []*os.File, 
 	if err := l.call(boot.ContMgrRestore, &o, nil); err != nil {
 		return nil, nil, imageError(l, err)
 	}
-	if err := l.goOn(); err != nil {
-		return nil, nil, err
-	}
 	return nil, nil, l.started()
 }
 
 // goOn has the agent go on if it was stopped by a signal when it was saved: it could
-// not answer, and nobody else can reach it.
+// not answer, and nobody else can reach it. The sentry is slow to take this call, for the
+// sandbox has begun to work: whoever waits for the agent does not wait for it.
 func (l *life) goOn() error {
 	return l.call(boot.ContMgrSignal, &boot.SignalArgs{CID: l.id, Signo: int32(unix.SIGCONT), Mode: boot.DeliverToProcess}, nil)
 }
@@ -138,6 +136,9 @@ func (k *Keeper) waitRestore(_ context.Context, r *fdrpc.Request) (any, []*os.Fi
 		return nil, nil, err
 	}
 	if err := l.need(keeperapi.StateRunning, keeperapi.StatePaused); err != nil {
+		return nil, nil, err
+	}
+	if err := l.goOn(); err != nil {
 		return nil, nil, err
 	}
 	if err := l.call(boot.ContMgrWaitRestore, nil, nil); err != nil {
