@@ -33,6 +33,8 @@ type Config struct {
 	N float64
 	// IdleAfter is how long a sandbox rests before its overhead is taken.
 	IdleAfter time.Duration
+	// Learn is how long the first copy of an image lives before others are measured.
+	Learn time.Duration
 	// Only measures the rows whose name begins with one of these; empty: all.
 	Only []string
 	// Evict takes the files of an image out of the page cache.

@@ -34,13 +34,17 @@ func (b *bench) startGuest(ctx context.Context, id cube.SandboxID) (*guest, erro
 	if err := sh.Run(ctx, "/usr/bin/python3", guestPath, strconv.Itoa(guestPort)); err != nil {
 		return nil, err
 	}
-	return b.guestIn(id), nil
+	return b.guestOver(id, true), nil
 }
 
 // guestIn reaches the program in a sandbox that was made from one in which it was started.
-func (b *bench) guestIn(id cube.SandboxID) *guest {
+func (b *bench) guestIn(id cube.SandboxID) *guest { return b.guestOver(id, false) }
+
+// guestOver reaches it over one connection, or over one for each request: what is left of
+// closed ones for a minute is saved too.
+func (b *bench) guestOver(id cube.SandboxID, one bool) *guest {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return b.Engine.Dial(ctx, id, 0, guestPort) }
-	return &guest{http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return &guest{http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: !one}}}
 }
 
 func (g *guest) get(ctx context.Context, what string) (string, error) {
@@ -80,6 +84,18 @@ func (g *guest) read(ctx context.Context) error {
 
 // touch writes to each page of what is held, and returns how long that took inside.
 func (g *guest) touch(ctx context.Context) (time.Duration, error) { return g.seconds(ctx, "touch") }
+
+// watch has the guest notice from now on that it stands still.
+func (g *guest) watch(ctx context.Context) error {
+	_, err := g.get(ctx, "watch")
+	return err
+}
+
+// hello is an answer and nothing else.
+func (g *guest) hello(ctx context.Context) error {
+	_, err := g.get(ctx, "hello")
+	return err
+}
 
 // gap is the longest that the guest stood still since the last call.
 func (g *guest) gap(ctx context.Context) (time.Duration, error) { return g.seconds(ctx, "gap") }

@@ -2,7 +2,8 @@
 
 Usage: guest.py PORT. Returns when it serves on 127.0.0.1:PORT; a child goes on.
 GET /memory?mib=N holds N MiB of random memory, /files?mib=N a file of that size,
-/gap answers with the largest gap in seconds of a 1 ms loop since the last /gap.
+/watch begins a 1 ms loop, and /gap answers with the largest gap in it since the last /gap,
+in seconds. /hello does nothing.
 /change?mib=N writes N MiB anew in the middle of what is held, /touch writes to each
 page of it and answers how many seconds that took, /read reads all of it.
 """
@@ -13,7 +14,7 @@ import threading
 import time
 import urllib.parse
 import zlib
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 held = {"memory": b"", "gap": 0.0}
 CHUNK = 1 << 20
@@ -29,6 +30,8 @@ def watch():
 
 
 class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
     def do_GET(self):
         url = urllib.parse.urlparse(self.path)
         mib = int(urllib.parse.parse_qs(url.query).get("mib", ["0"])[0])
@@ -51,6 +54,8 @@ class Handler(BaseHTTPRequestHandler):
             answer = str(time.monotonic() - began)
         elif url.path == "/read":
             zlib.crc32(held["memory"])
+        elif url.path == "/watch":
+            threading.Thread(target=watch, daemon=True).start()
         elif url.path == "/gap":
             answer, held["gap"] = str(held["gap"]), 0.0
         self.send_response(200)
@@ -68,11 +73,10 @@ if os.fork():
     sys.exit(0 if os.read(ready, 1) else "the server did not start")
 os.setsid()
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-server = HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
 null = os.open("/dev/null", os.O_RDWR)
 for fd in (0, 1, 2):
     os.dup2(null, fd)
-threading.Thread(target=watch, daemon=True).start()
 os.write(tell, b"1")
 os.close(tell)
 server.serve_forever()

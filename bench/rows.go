@@ -86,7 +86,7 @@ func (b *bench) snapshot(ctx context.Context, id cube.SandboxID, suffix string, 
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(g.hold(ctx, "memory", memory), g.hold(ctx, "files", files)); err != nil {
+	if err := errors.Join(g.hold(ctx, "memory", memory), g.hold(ctx, "files", files), g.watch(ctx)); err != nil {
 		return err
 	}
 	names := []string{"snapshot.wall." + suffix, "snapshot.stopped." + suffix}

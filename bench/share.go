@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	cube "cubesandbox"
 )
@@ -90,14 +91,19 @@ func (b *bench) share(ctx context.Context) error {
 func (b *bench) answers(ctx context.Context, img cube.ImageID) (cube.SandboxID, error) {
 	id, err := b.create(ctx, img)
 	if err == nil {
-		_, err = b.guestIn(id).gap(ctx)
+		err = b.guestIn(id).hello(ctx)
 	}
 	return id, err
 }
 
-// restored measures it, from a booted sentry.
+// restored measures it, from a booted sentry. A first copy lives for a while: the engine
+// learns from it where others will write.
 func (b *bench) restored(ctx context.Context, name string, n int, img cube.ImageID, before func() error) error {
 	if err := b.pools(ctx, cube.Pools{Booted: 1}); err != nil {
+		return err
+	}
+	id, err := b.answers(ctx, img)
+	if err = errors.Join(err, b.learn(ctx), b.kill(ctx, id)); err != nil {
 		return err
 	}
 	return b.measure(ctx, name+b.suffix, b.times(n), func() (sample, error) {
@@ -111,6 +117,16 @@ func (b *bench) restored(ctx context.Context, name string, n int, img cube.Image
 		})
 		return s, errors.Join(err, b.kill(ctx, id))
 	})
+}
+
+// learn waits until the engine has had time to learn from what has just been made.
+func (b *bench) learn(ctx context.Context) error {
+	select {
+	case <-time.After(b.Learn):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (b *bench) shareRestore(ctx context.Context) error {
@@ -143,6 +159,11 @@ func (b *bench) shareClone(ctx context.Context) error {
 		if err := b.pools(ctx, cube.Pools{Booted: n}); err != nil {
 			return err
 		}
+		ids, err := b.clonesOf(ctx, id, n)
+		err = errors.Join(err, b.learn(ctx), b.kill(ctx, ids...))
+		if err != nil {
+			return err
+		}
 		return b.measure(ctx, "share.clone.10.1024"+b.suffix, b.times(4), func() (sample, error) {
 			var ids []cube.SandboxID
 			s, err := b.time(ctx, func() (err error) {
@@ -166,7 +187,7 @@ func (b *bench) clonesOf(ctx context.Context, id cube.SandboxID, n int) ([]cube.
 	}
 	var wg sync.WaitGroup
 	for i, id := range ids {
-		wg.Go(func() { _, errs[i] = b.guestIn(id).gap(ctx) })
+		wg.Go(func() { errs[i] = b.guestIn(id).hello(ctx) })
 	}
 	wg.Wait()
 	return ids, errors.Join(errs...)
@@ -176,6 +197,9 @@ func (b *bench) clonesOf(ctx context.Context, id cube.SandboxID, n int) ([]cube.
 func (b *bench) shareAgain(ctx context.Context) error {
 	const changed = 5
 	return b.holding(ctx, 1024, 0, func(id cube.SandboxID, g *guest) error {
+		if err := g.watch(ctx); err != nil {
+			return err
+		}
 		written, times := int64(0), -1
 		names := []string{"share.again.wall.1024" + b.suffix, "share.again.stopped.1024" + b.suffix}
 		err := b.measureSet(ctx, names, b.times(10), func() ([]sample, error) {
@@ -217,6 +241,9 @@ func (b *bench) saveChanged(ctx context.Context, id cube.SandboxID, g *guest, ch
 func (b *bench) shareHundred(ctx context.Context) error {
 	n := max(30, b.times(100))
 	return b.holding(ctx, 256, 0, func(id cube.SandboxID, g *guest) error {
+		if err := g.watch(ctx); err != nil {
+			return err
+		}
 		b.begin("share.hundred" + b.suffix)
 		var took []sample
 		for range n + 1 {

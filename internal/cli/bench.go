@@ -70,7 +70,7 @@ func (a *app) benchCommand() *cobra.Command {
 func (a *app) benchConfig(s *local.Session, t probe.EngineTarget) (bench.Config, error) {
 	base, err := s.Images.Image(t.Base)
 	return bench.Config{
-		Engine: s.Engine, Template: t.Base, Rootfs: base.Rootfs, DeleteImage: s.Images.Delete,
+		Engine: s.Engine, Template: t.Base, Rootfs: base.Rootfs, DeleteImage: s.Images.Delete, Learn: 4 * time.Second,
 		Connect:   func(id cube.SandboxID) bench.Shell { return shell{s.Shell(id, "")} },
 		Evict:     func(id cube.ImageID) error { return evict(s, id) },
 		Footprint: func(ctx context.Context, ids ...cube.SandboxID) (int64, error) { return memoryOf(ctx, s, ids...) },
