@@ -105,10 +105,16 @@ type Usage struct {
 	// HostMemory is what its memory cgroup is charged, in bytes: kernel, stubs
 	// and guest pages.
 	HostMemory int64 `json:"hostMemory"`
-	// GuestMemory is what the guest has committed, in bytes, its files excluded.
+	// GuestMemory is what the guest has committed, in bytes, its files excluded, and what
+	// it shares included.
 	GuestMemory int64 `json:"guestMemory"`
 	// GuestFiles is what its writable layer takes, in bytes.
 	GuestFiles int64 `json:"guestFiles"`
+	// SharedMemory is how much of GuestMemory lies in the pages of images, in bytes: all
+	// who have it use it where it lies. SharedFiles is the same of its files, beside
+	// GuestFiles.
+	SharedMemory int64 `json:"sharedMemory,omitempty"`
+	SharedFiles  int64 `json:"sharedFiles,omitempty"`
 	// CPU is the CPU time since this life began.
 	CPU time.Duration `json:"cpu"`
 }

@@ -25,6 +25,8 @@ type Service interface {
 	Create(ctx context.Context, n NewSandbox) (Record, error)
 	// Get returns a sandbox that has not ended.
 	Get(ctx context.Context, id SandboxID) (Record, error)
+	// Usage says what a running sandbox takes. ErrConflict where it does not run.
+	Usage(ctx context.Context, id SandboxID) (Usage, error)
 	// List returns sandboxes that have not ended.
 	List(ctx context.Context, q SandboxQuery) (SandboxPage, error)
 	// Kill ends a sandbox, paused ones too. When it returns nothing is left of it

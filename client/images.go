@@ -24,9 +24,10 @@ type Snapshot struct {
 	Space
 }
 
-// Space is what an image takes on the server's disk, in bytes.
+// Space is what an image takes on the server's disk, or a sandbox of its memory, in bytes.
 type Space struct {
-	// Unique is free once the image is deleted and no sandbox runs that was made from it.
+	// Unique is free once the image is deleted and no sandbox runs that was made from it,
+	// or the sandbox has ended.
 	Unique int64 `json:"uniqueBytes"`
 	// Shared is memory of it in pages that stay: others need them too, or they are those
 	// of another image.

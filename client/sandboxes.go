@@ -41,8 +41,8 @@ type Sandbox struct {
 	AutoRecover   bool   `json:"autoRecover,omitempty"`
 	FilesFallback bool   `json:"filesFallback,omitempty"`
 	EnvdVersion   string `json:"envdVersion,omitempty"`
-	// Space is what one that is paused takes on the server's disk, where Get was asked;
-	// else nil.
+	// Space is what it takes: a paused one on the server's disk, where Get or Inspect was
+	// asked, a running one of its memory and files, where it was Inspect; else nil.
 	*Space
 }
 
@@ -130,6 +130,12 @@ func (c *Client) Create(ctx context.Context, n NewSandbox) (s Sandbox, err error
 // Get returns a sandbox.
 func (c *Client) Get(ctx context.Context, id cube.SandboxID) (s Sandbox, err error) {
 	_, err = c.do(ctx, call{method: http.MethodGet, path: sandboxPath(id, "")}, &s)
+	return s, err
+}
+
+// Inspect returns one sandbox, and what it takes: its kernel is asked.
+func (c *Client) Inspect(ctx context.Context, id cube.SandboxID) (s Sandbox, err error) {
+	_, err = c.do(ctx, call{method: http.MethodGet, path: sandboxPath(id, ""), query: url.Values{"usage": {"true"}}}, &s)
 	return s, err
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	cube "cubesandbox"
 	"cubesandbox/e2e/lab"
 )
@@ -84,6 +86,188 @@ func TestASnapshotSavesWhatHasChanged(t *testing.T) {
 		}
 		l.Check(t, other)
 	}
+}
+
+// TestWhatASandboxSharesIsToldFromWhatIsItsOwn: memory and files, before it has been saved,
+// after, in a copy, and when the copy has written.
+func TestWhatASandboxSharesIsToldFromWhatIsItsOwn(t *testing.T) {
+	l.Guard(t)
+	ctx := t.Context()
+	usage := func(id cube.SandboxID) (own, shared int64) {
+		t.Helper()
+		u, err := l.Engine.Usage(ctx, id)
+		noError(t, err, "usage")
+		if u.SharedMemory > u.GuestMemory {
+			t.Errorf("it shares %d bytes of %d", u.SharedMemory, u.GuestMemory)
+		}
+		return u.GuestMemory - u.SharedMemory + u.GuestFiles, u.SharedMemory + u.SharedFiles
+	}
+	const part = large / 8
+	id := loaded(t)
+	if own, shared := usage(id); own < 2*large || shared > large/2 {
+		t.Errorf("before it was saved it has %d of its own and shares %d, want nearly all of its own", own, shared)
+	}
+	im := saved(t, id)
+	s, err := l.Engine.Create(ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: im.ID})
+	noError(t, err, "create")
+	for what, id := range map[string]cube.SandboxID{"the source": id, "the copy": s.ID} {
+		if own, shared := usage(id); own > 2*part || shared < 2*large-2*part {
+			t.Errorf("%s has %d of its own and shares %d, want nearly all shared", what, own, shared)
+		}
+	}
+	_, before := usage(s.ID)
+	sh(t, s.ID, fmt.Sprintf("dd if=/dev/urandom of=/root/large bs=1M count=%d conv=notrunc 2>/dev/null", large>>21))
+	if own, shared := usage(s.ID); own < large/2 || shared > before-large/2+part {
+		t.Errorf("when half of its file was written anew it has %d of its own and shares %d, %d before", own, shared, before)
+	}
+}
+
+// TestCopiesOwnFromTheBeginningWhatTheLastOneHasWrittenToEarly: what the first copy of an
+// image writes to, those have pages of their own for that are made of it later; their memory
+// is what was saved.
+func TestCopiesOwnFromTheBeginningWhatTheLastOneHasWrittenToEarly(t *testing.T) {
+	l.Guard(t)
+	ctx := t.Context()
+	const writes = 4 << 20
+	id := witness(t)
+	sh(t, id, fmt.Sprintf(`python3 -c '
+import hashlib, os, signal, time
+held = bytearray(os.urandom(%[1]d))
+open("/root/sum", "w").write(hashlib.sha256(held).hexdigest())
+def work(*a):
+    for i in range(0, len(held), 4096): held[i] ^= 255
+    open("/root/worked", "w").close()
+def tell(*a):
+    open("/root/now.tmp", "w").write(hashlib.sha256(held).hexdigest())
+    os.rename("/root/now.tmp", "/root/now")
+signal.signal(signal.SIGUSR1, work)
+signal.signal(signal.SIGUSR2, tell)
+open("/root/pid", "w").write(str(os.getpid()))
+while True: time.sleep(1e6)' >/dev/null 2>&1 &
+while [ ! -s /root/pid ]; do sleep 0.05; done`, writes))
+	im := saved(t, id)
+	var early []int64
+	for n := range 3 {
+		s, err := l.Engine.Create(ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: im.ID})
+		noError(t, err, "create")
+		if n == 0 {
+			sh(t, s.ID, "kill -USR1 $(cat /root/pid); while [ ! -e /root/worked ]; do sleep 0.05; done")
+			err := lab.Until(20*time.Second, "the engine knows what it wrote to", func() error {
+				other, err := l.Engine.Create(ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: im.ID})
+				noError(t, err, "create")
+				defer func() { noError(t, l.Engine.Kill(ctx, other.ID), "kill") }()
+				if bytes, err := l.EarlyWrites(ctx, other.ID); err != nil || bytes < writes {
+					return fmt.Errorf("the next owns %d bytes (%v)", bytes, err)
+				}
+				return nil
+			})
+			noError(t, err, "wait")
+		} else {
+			sh(t, s.ID, `kill -USR2 $(cat /root/pid); while [ ! -e /root/now ]; do sleep 0.05; done; [ "$(cat /root/now)" = "$(cat /root/sum)" ]`)
+		}
+		bytes, err := l.EarlyWrites(ctx, s.ID)
+		noError(t, err, "early writes")
+		early = append(early, bytes)
+		l.Check(t, s.ID)
+	}
+	if early[1] < writes || early[1] > 16<<20 {
+		t.Errorf("copies own %v bytes, want %d at least and 16 MiB at most", early, writes)
+	}
+}
+
+// TestPagesOfAnImageAreChargedToNobody: also where none of them is in the page cache when a
+// sandbox begins to need them.
+func TestPagesOfAnImageAreChargedToNobody(t *testing.T) {
+	l.Guard(t)
+	ctx := t.Context()
+	im := saved(t, loaded(t))
+	evict(t, filepath.Join(l.Images.Dir(im.ID), "pages"))
+	for _, where := range []string{"on the disk alone", "in the page cache"} {
+		s, err := l.Engine.Create(ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: im.ID})
+		noError(t, err, "create")
+		before, err := l.Engine.Usage(ctx, s.ID)
+		noError(t, err, "usage")
+		sh(t, s.ID, "cat /root/large | wc -c")
+		u, err := l.Engine.Usage(ctx, s.ID)
+		noError(t, err, "usage")
+		if u.SharedFiles < large*3/4 {
+			t.Errorf("%s: of %d bytes in a file it shares %d", where, large, u.SharedFiles)
+		}
+		if u.HostMemory > before.HostMemory+large/2 || before.HostMemory > 2*large {
+			t.Errorf("%s: it was charged %d bytes, and %d when it had read %d of an image", where, before.HostMemory, u.HostMemory, large)
+		}
+	}
+}
+
+// evict takes a file out of the page cache.
+func evict(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	noError(t, err, "open")
+	defer f.Close()
+	noError(t, f.Sync(), "sync")
+	noError(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), "evict")
+}
+
+// TestAnIdleSandboxGivesBackWhatItHasNotChanged: pages that it had to take from its image
+// with those that it wrote to, and those to which it wrote what was there; and what it has
+// changed is as it was.
+func TestAnIdleSandboxGivesBackWhatItHasNotChanged(t *testing.T) {
+	l.Guard(t)
+	ctx := t.Context()
+	const size = 16 << 20
+	id := witness(t)
+	sh(t, id, fmt.Sprintf(`python3 -c '
+import hashlib, os, signal, time
+held = bytearray(os.urandom(%[1]d))
+def work(*a):
+    for i in range(0, len(held), 65536): held[i] ^= 255
+    with open("/root/large", "r+b") as f:
+        for i in range(0, %[1]d, 65536):
+            f.seek(i); f.write(b"x")
+    tell()
+def tell(*a):
+    open("/root/now.tmp", "w").write(hashlib.sha256(held).hexdigest())
+    os.rename("/root/now.tmp", "/root/now")
+open("/root/large", "wb").write(os.urandom(%[1]d))
+signal.signal(signal.SIGUSR1, work)
+signal.signal(signal.SIGUSR2, tell)
+open("/root/pid", "w").write(str(os.getpid()))
+while True: time.sleep(1e6)' >/dev/null 2>&1 &
+while [ ! -s /root/pid ]; do sleep 0.05; done`, size))
+	im := saved(t, id)
+	s, err := l.Engine.Create(ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: im.ID})
+	noError(t, err, "create")
+	state := func(signal string) string {
+		t.Helper()
+		return sh(t, s.ID, "rm -f /root/now; kill -"+signal+" $(cat /root/pid); while [ ! -e /root/now ]; do sleep 0.05; done; cat /root/now; sha256sum </root/large")
+	}
+	want := state("USR1")
+	before, err := l.Engine.Usage(ctx, s.ID)
+	noError(t, err, "usage")
+	gave, err := l.GiveBack(ctx, s.ID)
+	noError(t, err, "give back")
+	after, err := l.Engine.Usage(ctx, s.ID)
+	noError(t, err, "usage")
+	shared := func(u cube.Usage) int64 { return u.SharedMemory + u.SharedFiles }
+	if gave < size/2 || shared(after)-shared(before) < size/2 {
+		t.Errorf("it gives back %d bytes, and shares %d after %d; of %d pages one in sixteen was written to", gave, shared(after), shared(before), 2*size/4096)
+	}
+	if got := state("USR2"); got != want {
+		t.Errorf("its memory and files are %s, were %s", got, want)
+	}
+	if again, err := l.GiveBack(ctx, s.ID); err != nil || again > gave/4 {
+		t.Errorf("at once again it gives back %d bytes (%v)", again, err)
+	}
+	if got := state("USR1"); got == want {
+		t.Error("what it writes is lost")
+	}
+	// What it shares again is not saved again.
+	second := saved(t, s.ID)
+	if second.PagesBytes > size/2 {
+		t.Errorf("its next snapshot wrote %d bytes", second.PagesBytes)
+	}
+	l.Check(t, s.ID)
 }
 
 // TestABaseThatIsTruncatedEndsWhoHasMemoryInItAndNobodyElse: and they say why.

@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -36,12 +37,38 @@ type admission struct {
 	promised int64
 }
 
+// promise is memory that was promised, and is not in the machine's figures yet.
+type promise struct {
+	a    *admission
+	left int64 // guarded by a.mu
+}
+
+// kept takes back what has been taken of the memory: it is in the machine's figures now.
+// Against a budget it counts until it is a sandbox's.
+func (p *promise) kept(bytes int64) {
+	if p.a.budget == 0 {
+		p.giveBack(bytes)
+	}
+}
+
+// end takes back all that is left.
+func (p *promise) end() { p.giveBack(math.MaxInt64) }
+
+func (p *promise) giveBack(bytes int64) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	bytes = min(bytes, p.left)
+	p.left -= bytes
+	p.a.promised -= bytes
+}
+
 // reserve promises bytes, or says how many are free. The members of pools are
-// given up before anybody is refused. done takes the promise back, when the memory
+// given up before anybody is refused. The promise is to be ended when the memory
 // has been taken or is not needed.
-func (a *admission) reserve(e *Engine, bytes int64) (done func(), err error) {
-	if done, err = a.try(e, bytes); err == nil {
-		return done, nil
+func (a *admission) reserve(e *Engine, bytes int64) (*promise, error) {
+	p, err := a.try(e, bytes)
+	if err == nil {
+		return p, nil
 	}
 	// Members of pools are not ended in vain.
 	lacking := bytes - a.free(e)
@@ -51,21 +78,14 @@ func (a *admission) reserve(e *Engine, bytes int64) (done func(), err error) {
 	return nil, err
 }
 
-func (a *admission) try(e *Engine, bytes int64) (func(), error) {
+func (a *admission) try(e *Engine, bytes int64) (*promise, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if free := a.available(e) - a.promised; bytes > free {
 		return nil, &cube.CapacityError{What: "memory", Needed: bytes, Free: max(0, free)}
 	}
 	a.promised += bytes
-	var once sync.Once
-	return func() {
-		once.Do(func() {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			a.promised -= bytes
-		})
-	}, nil
+	return &promise{a, bytes}, nil
 }
 
 // free is what could be promised, in bytes; below 0 where too much has been.

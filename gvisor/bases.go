@@ -12,12 +12,12 @@ import (
 )
 
 // load gives a booted life what was saved: pages are used where they lie, if its keeper can
-// do that.
-func (l life) load(ctx context.Context, f *image.Files) error {
+// do that, but for those where writes are to be expected.
+func (l life) load(ctx context.Context, f *image.Files, writes []keeperapi.PageRange) error {
 	q := keeperapi.Restore{Life: l.id}
 	files := slices.Clone(f.Files)
 	if l.k.info.Shares {
-		q.Base = f.Image.Base
+		q.Base, q.Writes = f.Image.Base, writes
 	}
 	if f.Sources != nil {
 		q.Sources = true
@@ -55,20 +55,24 @@ func (e *Engine) adoptSaved(ctx context.Context, s *sandbox, saved *image.Files)
 	if base == "" || !l.k.info.Shares {
 		return
 	}
-	// Known first: the answer may be lost, and the pages be adopted.
+	// What was not saved lies in these. Known first: the answer may be lost, and the pages
+	// be adopted.
+	bases := saved.Image.Bases
 	s.mu.Lock()
 	if s.life == l {
-		s.based = append([]cube.BaseID{base}, s.based...)
+		s.based = append([]cube.BaseID{base}, bases...)
 	}
 	s.mu.Unlock()
 	f, err := saved.Reopen() // a sentry takes no pages that could be written to
 	if err == nil {
 		defer f.Close()
-		err = l.k.call(context.WithoutCancel(ctx), keeperapi.MethodAdopt, keeperapi.Adopt{Life: l.id, Base: base}, []*os.File{f.Pages()}, nil)
+		err = l.k.call(context.WithoutCancel(ctx), keeperapi.MethodAdopt, keeperapi.Adopt{Life: l.id, Base: base, Bases: bases}, []*os.File{f.Pages()}, nil)
 	}
 	if err != nil {
 		e.log.Warn("a sandbox keeps what was saved of it in memory of its own", "sandbox", s.id, "base", base, "error", err)
+		return
 	}
+	e.noteEarly(l, base, true)
 }
 
 // adoptPublished is adoptSaved for an image that has a name.

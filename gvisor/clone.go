@@ -31,13 +31,13 @@ func (e *Engine) Clone(ctx context.Context, id cube.SandboxID, specs []cube.Crea
 		defer release()
 	}
 	specs = slices.Clone(specs) // they are completed below
-	src, done, err := e.cloneSource(ctx, id, len(specs))
+	src, promised, err := e.cloneSource(ctx, id, len(specs))
 	if err != nil {
 		return nil, fmt.Errorf("clone %s: %w", id, err)
 	}
-	defer done()
+	defer promised.end()
 	defer src.close()
-	out, err := e.createAll(ctx, specs, src, limit)
+	out, err := e.createAll(ctx, specs, src, promised, limit)
 	if err != nil {
 		return nil, fmt.Errorf("clone %s: %w", id, err)
 	}
@@ -45,8 +45,8 @@ func (e *Engine) Clone(ctx context.Context, id cube.SandboxID, specs []cube.Crea
 }
 
 // cloneSource reserves room for n clones and saves the sandbox's state to files
-// without a name. done gives the reservation back.
-func (e *Engine) cloneSource(ctx context.Context, id cube.SandboxID, n int) (_ source, done func(), err error) {
+// without a name.
+func (e *Engine) cloneSource(ctx context.Context, id cube.SandboxID, n int) (_ source, _ *promise, err error) {
 	s, err := e.lock(id)
 	if err != nil {
 		return source{}, nil, err
@@ -57,27 +57,28 @@ func (e *Engine) cloneSource(ctx context.Context, id cube.SandboxID, n int) (_ s
 	if err != nil {
 		return source{}, nil, e.orDead(s, err)
 	}
-	if done, err = e.admission.reserve(e, int64(n)*cost(u.CommittedBytes)); err != nil {
+	promised, err := e.admission.reserve(e, int64(n)*cost(u.CommittedBytes))
+	if err != nil {
 		return source{}, nil, err
 	}
 	src, err := e.unnamed(ctx, s)
 	if err != nil {
-		done()
+		promised.end()
 		return source{}, nil, e.orDead(s, err)
 	}
 	e.adoptSaved(ctx, s, src.files)
 	if err := fpCloneSaved.Hit(); err != nil {
 		src.close()
-		done()
+		promised.end()
 		return source{}, nil, err
 	}
-	return src, done, nil
+	return src, promised, nil
 }
 
 // createAll makes all sandboxes or none. They are pending until every one is
 // there: what a crash leaves before that is ended by the next engine.
-func (e *Engine) createAll(ctx context.Context, specs []cube.CreateSpec, src source, limit int) ([]cube.Sandbox, error) {
-	lives, err := e.newLives(ctx, specs, src, limit)
+func (e *Engine) createAll(ctx context.Context, specs []cube.CreateSpec, src source, promised *promise, limit int) ([]cube.Sandbox, error) {
+	lives, err := e.newLives(ctx, specs, src, promised, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +114,9 @@ func (e *Engine) createAll(ctx context.Context, specs []cube.CreateSpec, src sou
 	return nil, err
 }
 
-// newLives restores one life for each spec, or none.
-func (e *Engine) newLives(ctx context.Context, specs []cube.CreateSpec, src source, limit int) ([]life, error) {
+// newLives restores one life for each spec, or none. What each takes of the memory that is
+// promised to all is in the machine's figures then.
+func (e *Engine) newLives(ctx context.Context, specs []cube.CreateSpec, src source, promised *promise, limit int) ([]life, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lives := make([]life, len(specs))
@@ -137,7 +139,9 @@ func (e *Engine) newLives(ctx context.Context, specs []cube.CreateSpec, src sour
 			if lives[i], errs[i] = e.newLife(ctx, src, pendingLabels(specs[i])); errs[i] != nil {
 				errs[i] = fmt.Errorf("create %s: %w", specs[i].ID, errs[i])
 				cancel()
+				return
 			}
+			promised.kept(costOf(src.image))
 		})
 	}
 	wg.Wait()

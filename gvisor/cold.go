@@ -22,11 +22,11 @@ func (e *Engine) createFromFiles(ctx context.Context, spec cube.CreateSpec) (cub
 		return cube.Sandbox{}, fmt.Errorf("create %s: %w", spec.ID, err)
 	}
 	defer tar.Close()
-	done, err := e.admission.reserve(e, bootCost)
+	promised, err := e.admission.reserve(e, bootCost)
 	if err != nil {
 		return cube.Sandbox{}, err
 	}
-	defer done()
+	defer promised.end()
 	labels := pendingLabels(spec)
 	l, err := e.filledLife(ctx, im, tar, labels)
 	if err != nil {

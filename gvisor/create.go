@@ -26,11 +26,11 @@ func (e *Engine) Boot(ctx context.Context, spec cube.BootSpec) (_ cube.Sandbox, 
 		return cube.Sandbox{}, err
 	}
 	defer release()
-	done, err := e.admission.reserve(e, bootCost)
+	promised, err := e.admission.reserve(e, bootCost)
 	if err != nil {
 		return cube.Sandbox{}, err
 	}
-	defer done()
+	defer promised.end()
 	labels := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: spec.ID, Generation: 1, Identity: spec.Identity}
 	l, err := e.bootLife(ctx, e.keepers.current, shape{e.Version(), spec.Rootfs, e.agent, spec.Limits}, labels)
 	if err != nil {
@@ -107,11 +107,11 @@ func (e *Engine) Create(ctx context.Context, spec cube.CreateSpec) (cube.Sandbox
 		return cube.Sandbox{}, err
 	}
 	defer src.close()
-	done, err := e.admission.reserve(e, costOf(src.image))
+	promised, err := e.admission.reserve(e, costOf(src.image))
 	if err != nil {
 		return cube.Sandbox{}, err
 	}
-	defer done()
+	defer promised.end()
 	return e.createFrom(ctx, spec, src)
 }
 

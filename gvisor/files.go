@@ -121,11 +121,11 @@ func (e *Engine) writeLayer(ctx context.Context, l life, limits cube.Limits, to 
 			return err
 		}
 	}
-	done, err := e.reserveLayer(u.GuestFiles)
+	promised, err := e.reserveLayer(u.GuestFiles)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer promised.end()
 	r, w, err := pipe()
 	if err != nil {
 		return err
@@ -156,9 +156,9 @@ func (e *Engine) writeLayer(ctx context.Context, l life, limits cube.Limits, to 
 
 // reserveLayer reserves the host's memory for a sentry that writes its layer: it may
 // need as much as the largest file in it. A little is always there.
-func (e *Engine) reserveLayer(bytes int64) (done func(), err error) {
+func (e *Engine) reserveLayer(bytes int64) (*promise, error) {
 	if bytes <= layerSlack {
-		return func() {}, nil
+		return &promise{a: &e.admission}, nil
 	}
 	return e.admission.try(e, bytes)
 }

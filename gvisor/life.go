@@ -207,7 +207,10 @@ func (e *Engine) takeTurn(ctx context.Context) (done func(), err error) {
 
 // loadLife is restoreLife for whoever has a turn, or needs none.
 func (e *Engine) loadLife(ctx context.Context, l life, im cube.Image, files *image.Files, who agentapi.Configure) error {
-	if err := l.load(ctx, files); err != nil {
+	if l.k.info.Shares {
+		e.readAhead(files)
+	}
+	if err := l.load(ctx, files, e.early.of(im.Base, im.Bases)); err != nil {
 		return fmt.Errorf("restore %s: %w", im.ID, err)
 	}
 	loaded := make(chan error, 1)
@@ -219,6 +222,9 @@ func (e *Engine) loadLife(ctx context.Context, l life, im cube.Image, files *ima
 	}
 	if told != nil {
 		return fmt.Errorf("restore %s: %w", im.ID, told)
+	}
+	if tells(im.Kind, cube.SandboxID(who.SandboxID)) {
+		e.noteEarly(l, im.Base, false)
 	}
 	return nil
 }

@@ -50,6 +50,8 @@ type Engine struct {
 
 	admission admission
 	restores  chan struct{} // as many restores at once as there are processors
+	early     early
+	cache     pageCache
 	events    broadcast
 	pools     pools
 
@@ -88,7 +90,9 @@ func Open(ctx context.Context, conf Config) (*Engine, error) {
 	e := &Engine{conf: conf, log: conf.Log, images: conf.Images,
 		sandboxes: map[cube.SandboxID]*sandbox{}, byLife: map[string]*sandbox{}, claimed: map[cube.SandboxID]struct{}{},
 		dead:     map[string]keeperapi.Life{},
-		restores: make(chan struct{}, runtime.NumCPU())}
+		restores: make(chan struct{}, runtime.NumCPU()),
+		cache:    pageCache{looked: map[cube.BaseID]time.Time{}},
+		early:    early{known: map[cube.BaseID]writes{}, asking: map[string]bool{}}}
 	e.admission.budget = conf.MemoryBudget
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	var err error

@@ -160,11 +160,11 @@ func (e *Engine) warm(ctx context.Context, l life, token string) {
 func (p *pools) make(ctx context.Context, j *job) error {
 	labels := keeperapi.Labels{Role: keeperapi.RolePool, Image: j.image}
 	if j.image == "" {
-		done, err := p.e.admission.try(p.e, sentryCost)
+		promised, err := p.e.admission.try(p.e, sentryCost)
 		if err != nil {
 			return err
 		}
-		defer done()
+		defer promised.end()
 		l, err := p.e.bootLife(ctx, p.e.keepers.current, j.shape, labels)
 		if errors.Is(err, cube.ErrNotFound) || errors.Is(err, cube.ErrIncompatible) {
 			p.forget(j.shape)
@@ -181,11 +181,11 @@ func (p *pools) make(ctx context.Context, j *job) error {
 		return err
 	}
 	defer src.close()
-	done, err := p.e.admission.try(p.e, costOf(src.image))
+	promised, err := p.e.admission.try(p.e, costOf(src.image))
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer promised.end()
 	l, err := p.e.bootLife(ctx, src.k, shapeOf(src.image), labels)
 	if err != nil {
 		return err
@@ -202,6 +202,7 @@ func (p *pools) make(ctx context.Context, j *job) error {
 		err = m.connect(ctx)
 	}
 	if err == nil {
+		p.e.noteEarlyNow(ctx, l, src.image.Base)
 		m.frozen = time.Now()
 		err = l.freeze(ctx)
 	}

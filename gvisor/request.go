@@ -76,7 +76,7 @@ func bound(ctx context.Context, method string, files []*os.File) (context.Contex
 	case keeperapi.MethodInfo, keeperapi.MethodList:
 		ctx, cancel := context.WithTimeoutCause(ctx, answerTime, notWithin(answerTime))
 		return ctx, cancel, nil
-	case keeperapi.MethodUsage, keeperapi.MethodWaitRestore:
+	case keeperapi.MethodUsage, keeperapi.MethodWaitRestore, keeperapi.MethodEarlyWrites:
 		return ctx, none, nil
 	case keeperapi.MethodFiles: // ends when its reader goes
 		return context.WithoutCancel(ctx), none, nil

@@ -38,11 +38,11 @@ func (e *Engine) reviveLocked(ctx context.Context, s *sandbox) error {
 	if err != nil {
 		return err
 	}
-	done, err := e.admission.reserve(e, cost(u.CommittedBytes))
+	promised, err := e.admission.reserve(e, cost(u.CommittedBytes))
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer promised.end()
 	// Frozen first: what it did between save and switch would be undone.
 	if err := e.stop(ctx, s, old); err != nil {
 		return err

@@ -26,11 +26,11 @@ func (e *Engine) Rollback(ctx context.Context, id cube.SandboxID, im cube.ImageI
 		return cube.Sandbox{}, fmt.Errorf("rollback %s: %w", id, err)
 	}
 	defer src.close()
-	done, err := e.admission.reserve(e, costOf(src.image))
+	promised, err := e.admission.reserve(e, costOf(src.image))
 	if err != nil {
 		return cube.Sandbox{}, fmt.Errorf("rollback %s: %w", id, err)
 	}
-	defer done()
+	defer promised.end()
 	old, info, identity := s.current()
 	l := keeperapi.Labels{Role: keeperapi.RolePending, Sandbox: id, Generation: info.Generation + 1, Image: im, Identity: identity}
 	if err := e.replace(ctx, s, old, src, l); err != nil {

@@ -157,6 +157,19 @@ func TestOfAPausedSandboxItIsSaidWhatItTakesOnDisk(t *testing.T) {
 	}
 }
 
+func TestOfARunningSandboxItIsSaidWhatItTakesWhereThatIsAskedFor(t *testing.T) {
+	s := willing()
+	s.usage = cube.Usage{HostMemory: 99, GuestMemory: 50, GuestFiles: 7, SharedMemory: 40, SharedFiles: 5}
+	w := stubbed(t, s)
+	for query, want := range map[string][2]any{"?usage=true": {17.0, 45.0}, "?usage=false": {nil, nil}, "": {nil, nil}} {
+		d := w.want(200, asCube, "GET", aBox+query, "").object()
+		if got := [2]any{d["uniqueBytes"], d["sharedBytes"]}; got != want {
+			t.Errorf("%q: got %v, want %v", query, got, want)
+		}
+	}
+	w.want(400, asCube, "GET", aBox+"?usage=maybe", "")
+}
+
 func TestWhatHasEndedIsListedWithItsReasonAndTheWayBack(t *testing.T) {
 	at := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 	id := func(c string) cube.SandboxID { return cube.SandboxID(strings.Repeat(c, 32)) }

@@ -30,12 +30,9 @@ func (a *API) ended(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	only := false
-	switch s := v.Get("recoverable"); s {
-	case "true", "false", "":
-		only = s == "true"
-	default:
-		return answer{}, invalid("recoverable %.20q: want true or false", s)
+	only, err := truth(c, "recoverable")
+	if err != nil {
+		return answer{}, err
 	}
 	all, err := a.svc.Ended(c.ctx())
 	if err != nil {

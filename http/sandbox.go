@@ -30,12 +30,34 @@ func (a *API) get(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	usage, err := truth(c, "usage")
+	if err != nil {
+		return answer{}, err
+	}
 	d := a.detail(c, r)
-	if r.Phase == cube.PhasePaused {
+	switch {
+	case r.Phase == cube.PhasePaused:
 		space := a.svc.Spaces(c.ctx())[r.Image]
 		d.UniqueBytes, d.SharedBytes = &space.Unique, &space.Shared
+	case usage && r.Phase == cube.PhaseRunning:
+		u, err := a.svc.Usage(c.ctx(), id)
+		if err != nil {
+			return answer{}, err
+		}
+		unique, shared := u.GuestMemory-u.SharedMemory+u.GuestFiles, u.SharedMemory+u.SharedFiles
+		d.UniqueBytes, d.SharedBytes = &unique, &shared
 	}
 	return answer{status: http.StatusOK, body: d}, nil
+}
+
+// truth reads a parameter that is true or false, and false where it is not there.
+func truth(c *call, name string) (bool, error) {
+	switch s := c.r.URL.Query().Get(name); s {
+	case "true", "false", "":
+		return s == "true", nil
+	default:
+		return false, invalid("%s %.20q: want true or false", name, s)
+	}
 }
 
 func (a *API) kill(c *call) (answer, error) {

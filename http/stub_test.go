@@ -17,6 +17,7 @@ type stub struct {
 	snapshot  cube.Snapshot
 	snapshots []cube.Snapshot // the newest first
 	spaces    map[cube.ImageID]cube.Space
+	usage     cube.Usage
 	templates []cube.Template
 	image     cube.Image
 	garbage   []cube.Garbage
@@ -48,6 +49,10 @@ func (s *stub) List(ctx context.Context, q cube.SandboxQuery) (cube.SandboxPage,
 }
 
 func (s *stub) Spaces(context.Context) map[cube.ImageID]cube.Space { return s.spaces }
+
+func (s *stub) Usage(ctx context.Context, _ cube.SandboxID) (cube.Usage, error) {
+	return s.usage, s.act(ctx)
+}
 
 func (s *stub) Kill(ctx context.Context, _ cube.SandboxID) error { return s.act(ctx) }
 

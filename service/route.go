@@ -41,6 +41,18 @@ func (s *Service) Route(ctx context.Context, id cube.SandboxID) (cube.Route, err
 	return r, nil
 }
 
+// Usage implements cube.Service.
+func (s *Service) Usage(ctx context.Context, id cube.SandboxID) (cube.Usage, error) {
+	b, err := s.find(id)
+	if err != nil {
+		return cube.Usage{}, err
+	}
+	if phase := b.route().Phase; seen(phase) != cube.PhaseRunning {
+		return cube.Usage{}, fmt.Errorf("usage: sandbox %s is %s: %w", id, phase, cube.ErrConflict)
+	}
+	return s.engine.Usage(ctx, id)
+}
+
 func (b *box) route() cube.Route {
 	b.mu.Lock()
 	defer b.mu.Unlock()

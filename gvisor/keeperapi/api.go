@@ -56,6 +56,10 @@ const (
 	MethodFiles = "files"
 	// MethodLabel: Label → Life.
 	MethodLabel = "label"
+	// MethodEarlyWrites: Ref → []PageRange, where it wrote first to memory that it shares.
+	MethodEarlyWrites = "early-writes"
+	// MethodGiveBack: Ref → GaveBack. A keeper does so by itself to a life that is idle.
+	MethodGiveBack = "give-back"
 	// MethodUsage: Ref → Usage.
 	MethodUsage = "usage"
 	// MethodKill: Kill → nil when no process of the life is left. Unknown lives are fine.
@@ -122,7 +126,25 @@ type Restore struct {
 	Sources bool `json:"sources,omitempty"`
 	// Bases are those whose pages come along.
 	Bases []cube.BaseID `json:"bases,omitempty"`
+	// Writes are where to expect the first ones, as another life has said that was made
+	// of the same; MaxEarlyWrites at most.
+	Writes []PageRange `json:"writes,omitempty"`
 }
+
+// PageRange is a part of a sentry's memory, in bytes.
+type PageRange struct {
+	Start uint64 `json:"start"`
+	End   uint64 `json:"end"`
+}
+
+// GaveBack is what a life does not need any more.
+type GaveBack struct {
+	// Shared is how many bytes that were its own it shares again.
+	Shared int64 `json:"shared"`
+}
+
+// MaxEarlyWrites is of how many places a life says that it has written there early.
+const MaxEarlyWrites = 1024
 
 // Save asks for an image to be written.
 type Save struct {
@@ -137,6 +159,8 @@ type Save struct {
 type Adopt struct {
 	Life string      `json:"life"`
 	Base cube.BaseID `json:"base"`
+	// Bases are those in whose pages the rest of its memory lies.
+	Bases []cube.BaseID `json:"bases,omitempty"`
 }
 
 // Boot asks for a sentry.

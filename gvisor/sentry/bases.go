@@ -34,7 +34,8 @@ func (k *Keeper) adoptSaved(_ context.Context, r *fdrpc.Request) (any, []*os.Fil
 	if err := l.need(keeperapi.StateRunning, keeperapi.StatePaused); err != nil {
 		return nil, nil, err
 	}
-	// Written down first, for nobody could find out later.
+	// Written down first, for nobody could find out later; afterwards that there are no
+	// others any more.
 	others := l.record().Bases
 	if err := l.note(func(r *record) { r.Bases = append([]cube.BaseID{q.Base}, others...) }); err != nil {
 		return nil, nil, err
@@ -43,5 +44,18 @@ func (k *Keeper) adoptSaved(_ context.Context, r *fdrpc.Request) (any, []*os.Fil
 		err = errors.Join(err, l.note(func(r *record) { r.Bases = others }))
 		return nil, nil, fmt.Errorf("adopt %s: %w", q.Base, err)
 	}
-	return nil, nil, nil
+	return nil, nil, l.note(func(r *record) { r.Bases = append([]cube.BaseID{q.Base}, q.Bases...) })
+}
+
+// earlyWrites says where a life has written first to memory that it shares.
+func (k *Keeper) earlyWrites(_ context.Context, r *fdrpc.Request) (any, []*os.File, error) {
+	l, err := k.ref(r, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := l.need(keeperapi.StateRunning, keeperapi.StatePaused); err != nil {
+		return nil, nil, err
+	}
+	out, err := firstWrites(l)
+	return out, nil, err
 }

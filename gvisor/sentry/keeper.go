@@ -139,6 +139,8 @@ func (k *Keeper) newServer() *fdrpc.Server {
 	s.Handle(keeperapi.MethodAdopt, k.adoptSaved)
 	s.Handle(keeperapi.MethodFiles, k.files)
 	s.Handle(keeperapi.MethodLabel, k.label)
+	s.Handle(keeperapi.MethodEarlyWrites, k.earlyWrites)
+	s.Handle(keeperapi.MethodGiveBack, k.giveBack)
 	s.Handle(keeperapi.MethodUsage, k.usage)
 	s.Handle(keeperapi.MethodKill, k.kill)
 	s.Handle(keeperapi.MethodList, k.list)
@@ -154,6 +156,7 @@ func (k *Keeper) serve(ctx context.Context) error {
 		return err
 	}
 	k.chores.Go(k.collect)
+	k.chores.Go(k.watchIdle)
 	var served sync.WaitGroup
 	served.Go(func() { k.server.Serve(l) })
 	k.log.Info("keeper serves", "engine", Version(), "lives", len(k.all()))

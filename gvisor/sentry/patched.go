@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/pkg/sentry/memmap"
+	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"cubesandbox/gvisor/keeperapi"
@@ -23,6 +25,9 @@ func share(o *boot.RestoreOpts, q keeperapi.Restore) error {
 		return nil
 	}
 	o.HaveImageTable = q.Sources
+	for _, w := range q.Writes[:min(len(q.Writes), keeperapi.MaxEarlyWrites)] {
+		o.ExpectWrites = append(o.ExpectWrites, memmap.FileRange{Start: w.Start, End: w.End})
+	}
 	o.ImageIDs = []string{string(q.Base)}
 	for _, b := range q.Bases {
 		o.ImageIDs = append(o.ImageIDs, string(b))
@@ -34,6 +39,29 @@ func share(o *boot.RestoreOpts, q keeperapi.Restore) error {
 func saveApart(o *control.SaveOpts, q keeperapi.Save) error {
 	o.ImageID, o.MaxImages = string(q.Base), q.Most
 	return nil
+}
+
+// sharedPages is what a sentry has in pages of images.
+func sharedPages(l *life) (shared, error) {
+	var u pgalloc.ImagedUsage
+	err := l.call(boot.ContMgrImagedUsage, nil, &u)
+	return shared{memory: u.Main, files: u.Others, counted: u.OthersCommitted}, err
+}
+
+// firstWrites is where a sentry has written first to pages that lay in images.
+func firstWrites(l *life) (out []keeperapi.PageRange, err error) {
+	var all []memmap.FileRange
+	err = l.call(boot.ContMgrEarlyWrites, nil, &all)
+	for _, fr := range all[:min(len(all), keeperapi.MaxEarlyWrites)] {
+		out = append(out, keeperapi.PageRange{Start: fr.Start, End: fr.End})
+	}
+	return out, err
+}
+
+// giveBack has a sentry give back memory, and says how many bytes it shares again.
+func giveBack(l *life) (n uint64, err error) {
+	err = l.call(boot.ContMgrGiveBack, nil, &n)
+	return n, err
 }
 
 // adoptPages has a sentry use what it has saved last where that lies now.

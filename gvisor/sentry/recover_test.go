@@ -267,7 +267,7 @@ func TestAPidfdIsOfTheProcessThatWasMeant(t *testing.T) {
 
 func TestNoSentrySaysMoreThanItCanHave(t *testing.T) {
 	l := fakeLife(t, keeperapi.StateRunning, &containerManager{})
-	u := l.measure(control.MemoryUsage{Anonymous: 1 << 63, PageCache: ^uint64(0)})
+	u := l.measure(control.MemoryUsage{Anonymous: 1 << 63, PageCache: ^uint64(0)}, shared{})
 	if most := hostLimit(cube.DefaultLimits()); u.GuestMemory != most || u.CommittedBytes != most {
 		t.Errorf("got %+v, want at most %d", u, most)
 	}

@@ -257,25 +257,39 @@ func (k *Keeper) usage(_ context.Context, r *fdrpc.Request) (any, []*os.File, er
 	if err := l.call(boot.UsageCollect, &control.MemoryUsageOpts{Full: true}, &u); err != nil {
 		return nil, nil, fmt.Errorf("usage: %w", err)
 	}
-	return l.measure(u), nil, nil
+	pages, err := sharedPages(l)
+	if err != nil {
+		return nil, nil, fmt.Errorf("usage: %w", err)
+	}
+	return l.measure(u, pages), nil, nil
+}
+
+// shared is what a sentry has in the pages of images, in bytes.
+type shared struct {
+	memory, files uint64
+	// counted is how much of its files it counts as memory.
+	counted uint64
 }
 
 // measure adds to what a sentry says of itself what the host knows. No sentry can
 // say more than the host lets it have.
-func (l *life) measure(u control.MemoryUsage) keeperapi.Usage {
+func (l *life) measure(u control.MemoryUsage, pages shared) keeperapi.Usage {
 	limits := l.record().Limits
 	most := hostLimit(limits)
 	out := keeperapi.Usage{Usage: cube.Usage{HostMemory: min(max(l.group.memory(), 0), most), CPU: l.group.cpu()}}
 	for _, part := range []uint64{u.System, u.Anonymous, u.PageCache, u.Tmpfs} {
 		out.GuestMemory = min(out.GuestMemory+int64(min(part, uint64(most))), most)
 	}
+	out.GuestMemory -= int64(min(pages.counted, uint64(out.GuestMemory)))
+	out.SharedMemory = int64(min(pages.memory, uint64(out.GuestMemory)))
+	out.SharedFiles = int64(min(pages.files, uint64(limits.DiskMiB<<20)))
 	l.mu.Lock()
 	f := l.filestore
 	l.mu.Unlock()
 	if f != nil {
 		out.GuestFiles = min(max(allocated(f), 0), limits.DiskMiB<<20)
 	}
-	out.CommittedBytes = out.GuestMemory + out.GuestFiles
+	out.CommittedBytes = out.GuestMemory + out.GuestFiles + out.SharedFiles
 	return out
 }
 

@@ -542,13 +542,13 @@ type SandboxDetail struct {
 	Restored  *Restored `json:"restored,omitempty"`
 	SandboxID string    `json:"sandboxID"`
 
-	// SharedBytes Ours: of a paused one; memory that lies in pages which stay
+	// SharedBytes Ours: the same, in pages of images, which others use too or which stay
 	SharedBytes *int64             `json:"sharedBytes,omitempty"`
 	StartedAt   time.Time          `json:"startedAt"`
 	State       SandboxDetailState `json:"state"`
 	TemplateID  string             `json:"templateID"`
 
-	// UniqueBytes Ours: of a paused one, on disk; free once it is killed
+	// UniqueBytes Ours: memory and written files of its own, free once it is killed; of a paused one on disk, of a running one where usage was asked for
 	UniqueBytes  *int64                    `json:"uniqueBytes,omitempty"`
 	VolumeMounts *[]map[string]interface{} `json:"volumeMounts,omitempty"`
 }
@@ -682,6 +682,12 @@ type ListEndedParams struct {
 
 	// Limit The default is the most that it may be
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// GetSandboxParams defines parameters for GetSandbox.
+type GetSandboxParams struct {
+	// Usage Ours. true: also what one that runs takes, which its kernel is asked for
+	Usage *bool `form:"usage,omitempty" json:"usage,omitempty"`
 }
 
 // CloneSandboxParams defines parameters for CloneSandbox.

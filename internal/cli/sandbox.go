@@ -184,7 +184,7 @@ func (a *app) infoCommand() *cobra.Command {
 		Example: "  cube sandbox info 3f9a",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withSandbox(c.Context(), args[0], func(ctx context.Context, api *client.Client, id cube.SandboxID) error {
-				s, err := api.Get(ctx, id)
+				s, err := api.Inspect(ctx, id)
 				if err != nil {
 					return err
 				}
@@ -217,7 +217,11 @@ func sandboxInfo(w io.Writer, s client.Sandbox, now time.Time) error {
 		fmt.Fprintf(t, "without its memory\tis booted from its files\n")
 	}
 	if s.Space != nil {
-		fmt.Fprintf(t, "on disk\t%s of its own, %s shared\n", size(s.Unique), size(s.Shared))
+		where := "memory and files"
+		if s.State == "paused" {
+			where = "on disk"
+		}
+		fmt.Fprintf(t, "%s\t%s of its own, %s shared\n", where, size(s.Unique), size(s.Shared))
 	}
 	if s.Domain != "" {
 		fmt.Fprintf(t, "ports\thttp://PORT-%s.%s\n", s.ID, s.Domain)

@@ -18,10 +18,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	rtdebug "runtime/debug"
 
 	"golang.org/x/sys/unix"
 
 	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/pkg/sentry/memmap"
 	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
 	"gvisor.dev/gvisor/pkg/sentry/state"
 	"gvisor.dev/gvisor/pkg/urpc"
@@ -30,6 +32,17 @@ import (
 // ContMgrAdoptImage has a running sandbox use pages where they lie in the pages file of its
 // last checkpoint.
 const ContMgrAdoptImage = "containerManager.AdoptImage"
+
+// ContMgrImagedUsage says how much of a sandbox lies in images.
+const ContMgrImagedUsage = "containerManager.ImagedUsage"
+
+// ContMgrEarlyWrites says where private memory that lay in images was written to early in a
+// sandbox's life (see package pgalloc), for RestoreOpts.ExpectWrites.
+const ContMgrEarlyWrites = "containerManager.EarlyWrites"
+
+// ContMgrGiveBack has a sandbox that is idle give back memory that it does not need. The result
+// is how many bytes of its own memory it shares again.
+const ContMgrGiveBack = "containerManager.GiveBack"
 
 // AdoptImageOpts are options of containerManager.AdoptImage.
 type AdoptImageOpts struct {
@@ -78,7 +91,11 @@ func openImages(o *RestoreOpts) (*pgalloc.Images, error) {
 		}
 		images = append(images, image)
 	}
-	return pgalloc.NewImages(images[0], table, images[1:])
+	is, err := pgalloc.NewImages(images[0], table, images[1:])
+	if err == nil {
+		is.ExpectWrites(o.ExpectWrites)
+	}
+	return is, err
 }
 
 func openImage(id string, file *os.File) (*pgalloc.Image, error) {
@@ -137,5 +154,34 @@ func (cm *containerManager) AdoptImage(o *AdoptImageOpts, _ *struct{}) error {
 		return err
 	}
 	mf.MarkImaged(pgalloc.ImagedByAdopt)
+	images.ReleaseUnused()
+	return nil
+}
+
+// ImagedUsage implements ContMgrImagedUsage.
+func (cm *containerManager) ImagedUsage(_ *struct{}, out *pgalloc.ImagedUsage) error {
+	if images := cm.l.k.MemoryFile().Images(); images != nil {
+		*out = images.Usage()
+	}
+	return nil
+}
+
+// EarlyWrites implements ContMgrEarlyWrites.
+func (cm *containerManager) EarlyWrites(_ *struct{}, out *[]memmap.FileRange) error {
+	*out = cm.l.k.MemoryFile().EarlyWrites()
+	return nil
+}
+
+// GiveBack implements ContMgrGiveBack.
+func (cm *containerManager) GiveBack(_ *struct{}, out *uint64) error {
+	rtdebug.FreeOSMemory()
+	mf := cm.l.k.MemoryFile()
+	images := mf.Images()
+	if images == nil {
+		return nil
+	}
+	cm.l.k.Pause()
+	defer cm.l.k.Unpause()
+	*out = images.Reshare(mf)
 	return nil
 }

@@ -183,6 +183,10 @@ func (mm *MemoryManager) mapFileASLocked(pseg pmaIterator, mapAR, ar hostarch.Ad
 // will be copied on write, and mappings of files, of which it cannot be known what they will
 // do, are forgotten.
 func (mm *MemoryManager) MarkImaged(why pgalloc.ImagedReason) {
+	if why == pgalloc.ImagedByLoad {
+		mm.mappingMu.RLock()
+		defer mm.mappingMu.RUnlock()
+	}
 	mm.activeMu.Lock()
 	defer mm.activeMu.Unlock()
 	var unmapAR hostarch.AddrRange
@@ -227,6 +231,9 @@ func (mm *MemoryManager) MarkImaged(why pgalloc.ImagedReason) {
 			mm.markImagedLocked(pma, mf, fr)
 			unmap(pseg.Range())
 		}
+		if why == pgalloc.ImagedByLoad {
+			pseg = mm.ownReadyLocked(pseg, mf, fr)
+		}
 		pseg = pseg.NextSegment()
 	}
 	mm.unmapASLocked(unmapAR)
@@ -246,6 +253,40 @@ func (mm *MemoryManager) markImagedLocked(pma *pma, mf *pgalloc.MemoryFile, fr m
 	pma.maxPerms.Write = false
 	pma.huge = false
 	pma.internalMappings = safemem.BlockSeq{}
+}
+
+// ownReadyLocked has mm own the pages of pseg, in fr of mf, that were unshared because writes
+// are expected there, as it would own them after the first one. It returns the last of the
+// pmas that pseg has become.
+//
+// Preconditions:
+//   - mm.mappingMu must be locked.
+//   - mm.activeMu must be locked for writing.
+//
+// Postconditions: Iterators are invalidated.
+func (mm *MemoryManager) ownReadyLocked(pseg pmaIterator, mf *pgalloc.MemoryFile, fr memmap.FileRange) pmaIterator {
+	if !pseg.ValuePtr().needCOW {
+		return pseg
+	}
+	vseg := mm.vmas.FindSegment(pseg.Start())
+	if !vseg.Ok() || !vseg.Range().IsSupersetOf(pseg.Range()) || !vseg.ValuePtr().effectivePerms.Write {
+		return pseg
+	}
+	vma := vseg.ValuePtr()
+	start, end := pseg.Start(), pseg.End()
+	for _, r := range mf.ReadyForWrites(fr) {
+		if !mf.HasUniqueRef(r) {
+			continue
+		}
+		ar := hostarch.AddrRange{Start: start + hostarch.Addr(r.Start-fr.Start), End: start + hostarch.Addr(r.End-fr.Start)}
+		pseg = mm.pmas.Isolate(mm.pmas.FindSegment(ar.Start), ar)
+		pma := pseg.ValuePtr()
+		pma.needCOW = false
+		pma.effectivePerms = vma.effectivePerms
+		pma.maxPerms = vma.maxPerms
+		pma.internalMappings = safemem.BlockSeq{}
+	}
+	return mm.pmas.FindSegment(end - 1)
 }
 
 // CheckImaged ends the sandbox if the page at addr, which the application could not read, is

@@ -29,8 +29,8 @@ import (
 // of them that were restored from it map the same host file, and so share its pages in the
 // host's page cache. Nobody ever writes to it.
 //
-// As a memmap.File it can only be mapped, for reading and executing. It lives as long as the
-// sentry, so that references to it need not be counted.
+// As a memmap.File it can only be mapped, for reading and executing. References to it are not
+// counted: see Images.ReleaseUnused.
 type Image struct {
 	memmap.DefaultMemoryType
 	memmap.NoBufferedIOFallback

@@ -23,7 +23,6 @@ import (
 
 	"gvisor.dev/gvisor/pkg/hostarch"
 	"gvisor.dev/gvisor/pkg/log"
-	"gvisor.dev/gvisor/pkg/safemem"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 	"gvisor.dev/gvisor/pkg/sync"
 )
@@ -112,6 +111,12 @@ type imagedPages struct {
 	// by mu.
 	lastUnshared, lastUnit uint64
 
+	// former is where pages lay that were unshared, and is protected by mu.
+	former []imagedRange
+
+	// early is protected by mu.
+	early earlyWrites
+
 	// images is what pages may lie in. It is immutable once it is set.
 	images *Images
 
@@ -144,6 +149,9 @@ func (f *MemoryFile) RemoveImagedUser(user ImagedUser) {
 //
 // Preconditions: The kernel is paused, or not yet started.
 func (f *MemoryFile) MarkImaged(why ImagedReason) {
+	if why == ImagedByLoad {
+		f.closeEarly()
+	}
 	f.imaged.usersMu.Lock()
 	users := slices.Collect(maps.Keys(f.imaged.users))
 	f.imaged.usersMu.Unlock()
@@ -205,6 +213,7 @@ func (f *MemoryFile) unshareLocked(fr memmap.FileRange) error {
 			}
 		}
 		done = r.End
+		f.imaged.noteFormer(r)
 		return nil
 	})
 	if err == nil {
@@ -270,6 +279,7 @@ func (f *MemoryFile) UnshareUnit(fr, optional memmap.FileRange) memmap.FileRange
 	}
 	u = u.Intersect(optional)
 	p.lastUnshared, p.lastUnit = u.End, unit
+	p.noteEarly(u)
 	return u
 }
 
@@ -307,92 +317,4 @@ func (f *MemoryFile) OrdinaryAround(fr, optional memmap.FileRange) memmap.FileRa
 		optional.End = min(optional.End, s.ranges[i].Start)
 	}
 	return optional
-}
-
-// mapImaged returns the internal mappings of fr for reading, if a part of it is imaged.
-func (f *MemoryFile) mapImaged(fr memmap.FileRange) (safemem.BlockSeq, bool, error) {
-	f.imaged.mu.Lock()
-	defer f.imaged.mu.Unlock()
-	if !f.imaged.set.overlaps(fr) {
-		return safemem.BlockSeq{}, false, nil
-	}
-	var blocks []safemem.Block
-	own := func(fr memmap.FileRange) {
-		if fr.Length() != 0 {
-			f.forEachMappingSlice(fr, func(bs []byte) {
-				blocks = append(blocks, safemem.BlockFromSafeSlice(bs))
-			})
-		}
-	}
-	at := fr.Start
-	err := f.imaged.set.visit(fr, func(r imagedRange) error {
-		if r.image.data == nil {
-			return nil // not there yet: it is resident
-		}
-		own(memmap.FileRange{Start: at, End: r.Start})
-		src := memmap.FileRange{Start: r.off, End: r.off + r.Length()}
-		if src.End > r.image.Size() {
-			return fmt.Errorf("%v is only %d bytes long", r.image, r.image.Size())
-		}
-		blocks = append(blocks, r.image.block(src))
-		at = r.End
-		return nil
-	})
-	if err != nil {
-		return safemem.BlockSeq{}, true, err
-	}
-	own(memmap.FileRange{Start: at, End: fr.End})
-	return safemem.BlockSeqFromSlice(blocks), true, nil
-}
-
-// A Piece is a part of a MemoryFile by where its bytes are.
-type Piece struct {
-	memmap.FileRange
-
-	// File is the MemoryFile itself or an Image, and Offset the offset there.
-	File   memmap.File
-	Offset uint64
-}
-
-// Pieces returns the pieces that fr consists of, in order. None of them may be mapped with
-// permission to write if one of them is imaged.
-func (f *MemoryFile) Pieces(fr memmap.FileRange) []Piece {
-	f.imaged.mu.Lock()
-	defer f.imaged.mu.Unlock()
-	var pieces []Piece
-	own := func(fr memmap.FileRange) {
-		if fr.Length() != 0 {
-			pieces = append(pieces, Piece{fr, f, fr.Start})
-		}
-	}
-	at := fr.Start
-	f.imaged.set.visit(fr, func(r imagedRange) error {
-		if r.image.data == nil {
-			return nil
-		}
-		own(memmap.FileRange{Start: at, End: r.Start})
-		pieces = append(pieces, Piece{r.FileRange, r.image, r.off})
-		at = r.End
-		return nil
-	})
-	own(memmap.FileRange{Start: at, End: fr.End})
-	return pieces
-}
-
-// Around returns the part of optional around fr that has at most n pieces on either side.
-//
-// Preconditions: optional.IsSupersetOf(fr).
-func (f *MemoryFile) Around(fr, optional memmap.FileRange, n int) memmap.FileRange {
-	f.imaged.mu.Lock()
-	defer f.imaged.mu.Unlock()
-	s := &f.imaged.set
-	i := s.at(fr.Start)
-	out := optional
-	if lo := i - n; lo >= 0 {
-		out.Start = max(out.Start, min(s.ranges[lo].Start, fr.Start))
-	}
-	if hi := s.at(fr.End) + n; hi < len(s.ranges) {
-		out.End = min(out.End, max(s.ranges[hi].Start, fr.End))
-	}
-	return out
 }

@@ -68,9 +68,10 @@ func (f *MemoryFile) finishLoadImaged() error {
 	}
 	f.imaged.images.addFile(f)
 	f.imaged.mu.Lock()
-	defer f.imaged.mu.Unlock()
 	f.imaged.set.fill(rs)
+	f.imaged.mu.Unlock()
 	f.hasImaged.Store(true)
+	f.beginEarly()
 	return nil
 }
 

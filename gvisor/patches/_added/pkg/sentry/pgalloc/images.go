@@ -40,6 +40,11 @@ type Images struct {
 	own   *Image
 	table *ImageTable
 
+	// main is the MemoryFile that SetImages was called of, and expected where writes to it
+	// are to be expected. Both are immutable once it is being loaded.
+	main     *MemoryFile
+	expected []memmap.FileRange
+
 	// files are all MemoryFiles of which pages may be imaged. Protected by mu.
 	files map[*MemoryFile]struct{}
 
@@ -84,7 +89,10 @@ func NewImages(own *Image, table *ImageTable, images []*Image) (*Images, error) 
 
 // SetImages must be called of the main MemoryFile before it is loaded or saved, and at most
 // once.
-func (f *MemoryFile) SetImages(is *Images) { f.imaged.images = is }
+func (f *MemoryFile) SetImages(is *Images) {
+	f.imaged.images = is
+	is.main = f
+}
 
 // Images returns what SetImages set, or nil.
 func (f *MemoryFile) Images() *Images { return f.imaged.images }
@@ -140,6 +148,36 @@ func (is *Images) addFile(f *MemoryFile) {
 	is.mu.Lock()
 	defer is.mu.Unlock()
 	is.files[f] = struct{}{}
+}
+
+// An ImagedUsage is what MemoryFiles have in Images, in bytes.
+type ImagedUsage struct {
+	// Main is how much of the main MemoryFile, and Others of all others, is in Images alone:
+	// the host has no memory for it that is only theirs.
+	Main, Others uint64
+
+	// OthersCommitted is how much of the others is known to be committed, and so counted as
+	// memory of the application.
+	OthersCommitted uint64
+}
+
+// Usage returns what there is now.
+func (is *Images) Usage() (u ImagedUsage) {
+	is.mu.Lock()
+	files := slices.Collect(maps.Keys(is.files))
+	is.mu.Unlock()
+	for _, f := range files {
+		absent := f.absentBytes()
+		if f == is.main {
+			u.Main += absent
+			continue
+		}
+		u.Others += absent
+		f.mu.Lock()
+		u.OthersCommitted += f.knownCommittedBytes
+		f.mu.Unlock()
+	}
+	return u
 }
 
 // forgetSavedLocked makes the pages ordinary ones that were saved in an image which was not
@@ -232,10 +270,46 @@ func (is *Images) Adopt(im *Image) error {
 	}
 	is.byID[im.id] = im
 	is.saving = nil
+	is.main.restartEarly()
 	for f := range s.saved {
 		go f.punchImaged(im) // S/R-SAFE: imaged.mu
 	}
 	return nil
+}
+
+// ReleaseUnused releases Images in which no page lies any more, and returns how many.
+//
+// Preconditions: The kernel is paused, and MarkImaged(ImagedByAdopt) has just been called of
+// the main MemoryFile: nobody has a mapping of them, or is about to use one.
+func (is *Images) ReleaseUnused() (n int) {
+	is.mu.Lock()
+	defer is.mu.Unlock()
+	unused := make(map[*Image]struct{})
+	for _, im := range is.byID {
+		if im.data != nil {
+			unused[im] = struct{}{}
+		}
+	}
+	for f := range is.files {
+		f.imaged.mu.Lock()
+		for _, r := range f.imaged.set.ranges {
+			delete(unused, r.image)
+		}
+		f.imaged.mu.Unlock()
+	}
+	for f := range is.files {
+		f.imaged.mu.Lock()
+		f.imaged.former = slices.DeleteFunc(f.imaged.former, func(r imagedRange) bool {
+			_, ok := unused[r.image]
+			return ok
+		})
+		f.imaged.mu.Unlock()
+	}
+	for im := range unused {
+		delete(is.byID, im.id)
+		im.Release()
+	}
+	return len(unused)
 }
 
 // maxPunch is how much of a file is given back while its lock is held, in bytes.
