@@ -184,7 +184,11 @@ func (e *Engine) saveTo(ctx context.Context, s *sandbox, id cube.ImageID) (*imag
 	}
 	// What it has memory in is there, for its sentry has it open. Of a base that is not
 	// there it is only on record that it might have been adopted.
-	w, err := e.images.Begin(id, u.CommittedBytes-u.SharedMemory-u.SharedFiles+saveSlack, e.images.Present(s.bases())...)
+	bases, bytes := s.bases(), u.CommittedBytes+saveSlack
+	if len(bases) < image.MaxBases { // else some of what is shared is written once more
+		bytes -= u.SharedMemory + u.SharedFiles
+	}
+	w, err := e.images.Begin(id, bytes, e.images.Present(bases)...)
 	if err != nil {
 		return nil, err
 	}

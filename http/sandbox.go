@@ -1,6 +1,7 @@
 package http
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -21,6 +22,9 @@ func (a *API) health(c *call) (answer, error) {
 	return answer{status: http.StatusOK, body: h}, nil
 }
 
+// usageTime is how long is waited for what a sandbox takes.
+const usageTime = 2 * time.Second
+
 func (a *API) get(c *call) (answer, error) {
 	id, err := c.box()
 	if err != nil {
@@ -40,12 +44,13 @@ func (a *API) get(c *call) (answer, error) {
 		space := a.svc.Spaces(c.ctx())[r.Image]
 		d.UniqueBytes, d.SharedBytes = &space.Unique, &space.Shared
 	case usage && r.Phase == cube.PhaseRunning:
-		u, err := a.svc.Usage(c.ctx(), id)
-		if err != nil {
-			return answer{}, err
+		ctx, cancel := context.WithTimeout(c.ctx(), usageTime)
+		defer cancel()
+		// Its kernel may be busy, or gone: all else is known all the same.
+		if u, err := a.svc.Usage(ctx, id); err == nil {
+			unique, shared := u.GuestMemory-u.SharedMemory+u.GuestFiles, u.SharedMemory+u.SharedFiles
+			d.UniqueBytes, d.SharedBytes = &unique, &shared
 		}
-		unique, shared := u.GuestMemory-u.SharedMemory+u.GuestFiles, u.SharedMemory+u.SharedFiles
-		d.UniqueBytes, d.SharedBytes = &unique, &shared
 	}
 	return answer{status: http.StatusOK, body: d}, nil
 }

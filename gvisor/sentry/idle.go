@@ -64,6 +64,11 @@ func (k *Keeper) watchIdle() {
 func (k *Keeper) lookIdle(known map[string]*idleness, after time.Duration) map[string]*idleness {
 	now := map[string]*idleness{}
 	for _, l := range k.all() {
+		select {
+		case <-k.stop:
+			return now
+		default:
+		}
 		if l.need(keeperapi.StateRunning) != nil {
 			continue // a frozen one cannot become idle
 		}
@@ -77,6 +82,7 @@ func (k *Keeper) lookIdle(known map[string]*idleness, after time.Duration) map[s
 		}
 		_, err := giveBackLocked(l)
 		l.op.Unlock()
+		i.cpu = l.group.cpu() // that was not its own work
 		if err != nil {
 			k.log.Warn("a life gives back no memory", "life", l.id, "error", err)
 		}

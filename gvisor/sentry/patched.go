@@ -4,6 +4,7 @@ package sentry
 
 import (
 	"os"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
@@ -58,9 +59,13 @@ func firstWrites(l *life) (out []keeperapi.PageRange, err error) {
 	return out, err
 }
 
+// giveBackTime bounds how long a life may take to give back memory. One that is not ready then
+// goes on by itself; what is asked of it next waits for that.
+const giveBackTime = 5 * time.Second
+
 // giveBack has a sentry give back memory, and says how many bytes it shares again.
 func giveBack(l *life) (n uint64, err error) {
-	err = l.call(boot.ContMgrGiveBack, nil, &n)
+	err = l.callWithin(giveBackTime, boot.ContMgrGiveBack, nil, &n)
 	return n, err
 }
 

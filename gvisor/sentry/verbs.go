@@ -139,7 +139,7 @@ func (k *Keeper) waitRestore(_ context.Context, r *fdrpc.Request) (any, []*os.Fi
 		return nil, nil, err
 	}
 	if err := l.goOn(); err != nil {
-		return nil, nil, err
+		return nil, nil, imageError(l, err)
 	}
 	if err := l.call(boot.ContMgrWaitRestore, nil, nil); err != nil {
 		return nil, nil, imageError(l, err)

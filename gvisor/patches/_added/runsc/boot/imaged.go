@@ -117,6 +117,7 @@ func (l *Loader) saveImaged(o *control.SaveOpts, saveOpts *state.SaveOpts) error
 		}
 		mf.SetImages(images)
 	}
+	defer images.Exclude()()
 	if err := images.BeginSave(o.ImageID, o.MaxImages); err != nil {
 		return err
 	}
@@ -139,6 +140,7 @@ func (cm *containerManager) AdoptImage(o *AdoptImageOpts, _ *struct{}) error {
 	if images == nil {
 		return errors.New("no checkpoint with an ImageID was made")
 	}
+	defer images.Exclude()()
 	file, err := o.ReleaseFD(0)
 	if err != nil {
 		return err
@@ -180,6 +182,7 @@ func (cm *containerManager) GiveBack(_ *struct{}, out *uint64) error {
 	if images == nil {
 		return nil
 	}
+	defer images.Exclude()()
 	cm.l.k.Pause()
 	defer cm.l.k.Unpause()
 	*out = images.Reshare(mf)

@@ -71,7 +71,7 @@ func (mm *MemoryManager) unshareForWriteLocked(vseg vmaIterator, pseg pmaIterato
 	pma := pseg.ValuePtr()
 	mf := pma.imagedFile()
 	all := pseg.fileRange()
-	if _, ok := mf.FirstImaged(all); !ok {
+	if _, ok := mf.FirstImaged(all); !ok && !mf.Folded() {
 		return pseg, hostarch.AddrRange{}, nil
 	}
 

@@ -19,9 +19,10 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"gvisor.dev/gvisor/pkg/gohacks"
 	"gvisor.dev/gvisor/pkg/hostarch"
-	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 )
 
@@ -141,19 +142,31 @@ func (f *MemoryFile) unshareEarly(rs []memmap.FileRange) {
 			f.imaged.mu.Unlock()
 			return
 		}
-		var err error
 		if f.imaged.set.overlaps(r) {
-			if err = f.unshareLocked(r); err == nil {
-				f.imaged.early.done = append(f.imaged.early.done, r)
+			// Whoever needs a page that cannot be read will say so.
+			if !f.readableLocked(r) || f.unshareLocked(r) != nil {
+				f.imaged.mu.Unlock()
+				return
 			}
+			f.imaged.early.done = append(f.imaged.early.done, r)
 		}
 		f.imaged.mu.Unlock()
-		if err != nil {
-			// Whoever needs the page will say so again.
-			log.Warningf("MemoryFile(%p): pages %v that are written to early: %v", f, r, err)
-			return
-		}
 	}
+}
+
+// readableLocked returns true if the imaged pages in fr can be read.
+//
+// Preconditions: f.imaged.mu is locked.
+func (f *MemoryFile) readableLocked(fr memmap.FileRange) bool {
+	buf := make([]byte, compareBytes)
+	return f.imaged.set.visit(fr, func(r imagedRange) error {
+		for off := uint64(0); !r.resident && off < r.Length(); off += compareBytes {
+			if !readAll(r.image.fd, buf[:min(compareBytes, r.Length()-off)], r.off+off, 0) {
+				return unix.EIO
+			}
+		}
+		return nil
+	}) == nil
 }
 
 // closeEarly ends unshareEarly.

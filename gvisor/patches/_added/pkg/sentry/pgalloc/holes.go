@@ -46,8 +46,12 @@ func (f *MemoryFile) forEachChunkOfData(fr memmap.FileRange, fn func(chunk *chun
 }
 
 // nextData returns the first range of whole pages in fr that has memory in the host file. It
-// is empty, at the end of fr, if there is none, and all of fr if the host does not tell.
+// is empty, at the end of fr, if there is none, and all of fr if the host does not tell. Of
+// files on a disk it is not asked: some file systems do not know of what is mapped and dirty.
 func (f *MemoryFile) nextData(fr memmap.FileRange) memmap.FileRange {
+	if f.opts.DiskBackedFile {
+		return fr
+	}
 	fd := int(f.file.Fd())
 	start, err := unix.Seek(fd, int64(fr.Start), unix.SEEK_DATA)
 	if err == unix.ENXIO || err == nil && uint64(start) >= fr.End {

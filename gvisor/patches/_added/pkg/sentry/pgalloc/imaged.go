@@ -111,6 +111,11 @@ type imagedPages struct {
 	// by mu.
 	lastUnshared, lastUnit uint64
 
+	// folded is true once pages were unshared to be saved once more. If that save has failed,
+	// private memory may be mapped from the Image where none is imaged any more. It is
+	// protected by mu.
+	folded bool
+
 	// former is where pages lay that were unshared, and is protected by mu.
 	former []imagedRange
 
@@ -158,6 +163,14 @@ func (f *MemoryFile) MarkImaged(why ImagedReason) {
 	for _, user := range users {
 		user.MarkImaged(why)
 	}
+}
+
+// Folded returns true if pages may be mapped from an Image that are not imaged any more, though
+// nobody has written to them.
+func (f *MemoryFile) Folded() bool {
+	f.imaged.mu.Lock()
+	defer f.imaged.mu.Unlock()
+	return f.imaged.folded
 }
 
 // HasImaged returns true if a page of f is imaged. If it returns false, no page becomes so

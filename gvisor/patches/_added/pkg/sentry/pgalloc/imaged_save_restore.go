@@ -121,6 +121,7 @@ func (f *MemoryFile) unshareFolded() error {
 			frs = append(frs, r.FileRange)
 		}
 	}
+	f.imaged.folded = f.imaged.folded || len(frs) != 0
 	for _, fr := range frs {
 		if err := f.unshareLocked(fr); err != nil {
 			return err

@@ -30,6 +30,9 @@ import (
 // on with them. The main MemoryFile has it from SetImages, others get it from that one when
 // they are loaded or saved.
 type Images struct {
+	// verb is held by Exclude. It is locked before all other locks of this package.
+	verb sync.Mutex
+
 	mu sync.Mutex
 
 	// byID are all Images, those of which only the name is known too. Protected by mu.
@@ -85,6 +88,13 @@ func NewImages(own *Image, table *ImageTable, images []*Image) (*Images, error) 
 		}
 	}
 	return is, nil
+}
+
+// Exclude has everybody else wait who calls it, until done is called: a checkpoint, the adoption
+// of one, and Reshare must not meet, also where whoever has asked for one has given up.
+func (is *Images) Exclude() (done func()) {
+	is.verb.Lock()
+	return is.verb.Unlock
 }
 
 // SetImages must be called of the main MemoryFile before it is loaded or saved, and at most
@@ -235,7 +245,7 @@ func (is *Images) KeepSaved() {
 		for _, r := range saved {
 			f.imaged.set.put(r)
 		}
-		f.hasImaged.Store(len(f.imaged.set.ranges) != 0)
+		f.hasImaged.Store(len(f.imaged.set.ranges) != 0 || f.imaged.folded)
 		f.imaged.mu.Unlock()
 		is.saving.saved[f] = nil
 	}

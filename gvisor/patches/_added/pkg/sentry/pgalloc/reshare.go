@@ -76,6 +76,7 @@ func (is *Images) Reshare(main *MemoryFile) uint64 {
 			r.resident = true
 			f.imaged.mu.Lock()
 			f.imaged.set.put(r)
+			f.hasImaged.Store(true)
 			f.imaged.mu.Unlock()
 			punches[punch{f, r.image}] = struct{}{}
 		}
@@ -98,18 +99,25 @@ func (f *MemoryFile) findSame(left *uint64) []imagedRange {
 	f.imaged.former = nil
 	f.imaged.mu.Unlock()
 	var same []imagedRange
+	var later []imagedRange
 	for i, r := range former {
-		if r.Length() > *left || pieces+2*len(same) > fewRanges {
-			f.imaged.mu.Lock()
-			f.imaged.former = append(f.imaged.former, former[i:]...)
-			f.imaged.mu.Unlock()
+		if *left == 0 || pieces+2*len(same) > fewRanges {
+			later = append(later, former[i:]...)
 			break
+		}
+		if r.Length() > *left {
+			at := r.Start + *left
+			later = append(later, r.cut(memmap.FileRange{Start: at, End: r.End}))
+			r = r.cut(memmap.FileRange{Start: r.Start, End: at})
 		}
 		*left -= r.Length()
 		for _, fr := range f.committedIn(r.FileRange) {
 			same = f.appendSame(same, r.cut(fr))
 		}
 	}
+	f.imaged.mu.Lock()
+	f.imaged.former = append(f.imaged.former, later...)
+	f.imaged.mu.Unlock()
 	return same
 }
 
@@ -154,8 +162,12 @@ func (f *MemoryFile) appendSame(same []imagedRange, r imagedRange) []imagedRange
 	}
 	for at := r.Start; at < r.End; {
 		n := min(r.End-at, compareBytes)
-		if !readAll(f.FD(), ours[:n], at) || !readAll(r.image.fd, theirs[:n], r.off+at-r.Start) {
-			break // they stay as they are
+		if !readAll(f.FD(), ours[:n], at, 0) || !readAll(r.image.fd, theirs[:n], r.off+at-r.Start, unix.RWF_NOWAIT) {
+			// They stay as they are: to read them from the disk would take too long.
+			flush()
+			at += n
+			run = memmap.FileRange{Start: at, End: at}
+			continue
 		}
 		for off := uint64(0); off < n; off += hostarch.PageSize {
 			page := memmap.FileRange{Start: at + off, End: at + off + hostarch.PageSize}
@@ -172,11 +184,15 @@ func (f *MemoryFile) appendSame(same []imagedRange, r imagedRange) []imagedRange
 	return same
 }
 
-// readAll returns true if all of buf could be read.
-func readAll(fd int, buf []byte, off uint64) bool {
+// readAll returns true if all of buf could be read. Flags are those of preadv2.
+func readAll(fd int, buf []byte, off uint64, flags int) bool {
 	for len(buf) != 0 {
-		n, err := unix.Pread(fd, buf, int64(off))
+		n, err := unix.Preadv2(fd, [][]byte{buf}, int64(off), flags)
 		if err == unix.EINTR {
+			continue
+		}
+		if err == unix.EOPNOTSUPP && flags != 0 { // a file system in memory
+			flags = 0
 			continue
 		}
 		if err != nil || n == 0 {

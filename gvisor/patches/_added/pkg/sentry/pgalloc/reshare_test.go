@@ -16,6 +16,7 @@ package pgalloc
 
 import (
 	"bytes"
+	"reflect"
 	"testing"
 	"time"
 
@@ -145,5 +146,28 @@ func TestImagesInWhichNoPageLiesAreReleased(t *testing.T) {
 	}
 	if got := readPages(t, f, at(0, 8)); got[0] != 1 || got[6*page] != 106 {
 		t.Errorf("pages begin with %d and %d", got[0], got[6*page])
+	}
+}
+
+// TestMoreThanIsComparedAtOnceIsComparedLater: also of one long range.
+func TestMoreThanIsComparedAtOnceIsComparedLater(t *testing.T) {
+	f, at := newEarlyFile(t, 64)
+	f.Images().addFile(f)
+	if err := f.Unshare(at(0, 64)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.UpdateUsage(nil); err != nil {
+		t.Fatal(err)
+	}
+	var got []memmap.FileRange
+	for range 4 {
+		left := uint64(20 * page)
+		for _, r := range f.findSame(&left) {
+			got = append(got, r.FileRange)
+		}
+	}
+	want := []memmap.FileRange{at(0, 20), at(20, 40), at(40, 60), at(60, 64)}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
