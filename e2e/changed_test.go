@@ -122,21 +122,17 @@ func TestWhatASandboxSharesIsToldFromWhatIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestCopiesOwnFromTheBeginningWhatTheLastOneHasWrittenToEarly: what the first copy of an
-// image writes to, those have pages of their own for that are made of it later; their memory
-// is what was saved.
-func TestCopiesOwnFromTheBeginningWhatTheLastOneHasWrittenToEarly(t *testing.T) {
-	l.Guard(t)
-	ctx := t.Context()
-	const writes = 4 << 20
+// worker makes a sandbox with a program that holds so many random bytes, as held, and does
+// its work each time that it gets SIGUSR1.
+func worker(t *testing.T, size int, work string) cube.SandboxID {
+	t.Helper()
 	id := witness(t)
 	sh(t, id, fmt.Sprintf(`python3 -c '
 import hashlib, os, signal, time
-held = bytearray(os.urandom(%[1]d))
-open("/root/sum", "w").write(hashlib.sha256(held).hexdigest())
+held = bytearray(os.urandom(%d))
 def work(*a):
-    for i in range(0, len(held), 4096): held[i] ^= 255
-    open("/root/worked", "w").close()
+    %s
+    tell()
 def tell(*a):
     open("/root/now.tmp", "w").write(hashlib.sha256(held).hexdigest())
     os.rename("/root/now.tmp", "/root/now")
@@ -144,14 +140,34 @@ signal.signal(signal.SIGUSR1, work)
 signal.signal(signal.SIGUSR2, tell)
 open("/root/pid", "w").write(str(os.getpid()))
 while True: time.sleep(1e6)' >/dev/null 2>&1 &
-while [ ! -s /root/pid ]; do sleep 0.05; done`, writes))
+while [ ! -s /root/pid ]; do sleep 0.05; done`, size, work))
+	return id
+}
+
+// told is the digest of what a worker holds, after USR1 when it has worked, after USR2 as it is.
+func told(t *testing.T, id cube.SandboxID, signal string) string {
+	t.Helper()
+	return sh(t, id, "rm -f /root/now; kill -"+signal+" $(cat /root/pid); while [ ! -e /root/now ]; do sleep 0.05; done; cat /root/now")
+}
+
+// TestCopiesOwnFromTheBeginningWhatTheLastOneHasWrittenToEarly: what the first copy of an
+// image writes to, those have pages of their own for that are made of it later; their memory
+// is what was saved.
+func TestCopiesOwnFromTheBeginningWhatTheLastOneHasWrittenToEarly(t *testing.T) {
+	l.Guard(t)
+	ctx := t.Context()
+	const writes = 4 << 20
+	id := worker(t, writes, "for i in range(0, len(held), 4096): held[i] ^= 255")
+	want := told(t, id, "USR2")
 	im := saved(t, id)
 	var early []int64
 	for n := range 3 {
 		s, err := l.Engine.Create(ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: im.ID})
 		noError(t, err, "create")
 		if n == 0 {
-			sh(t, s.ID, "kill -USR1 $(cat /root/pid); while [ ! -e /root/worked ]; do sleep 0.05; done")
+			if told(t, s.ID, "USR1") == want {
+				t.Error("it has not worked")
+			}
 			err := lab.Until(20*time.Second, "the engine knows what it wrote to", func() error {
 				other, err := l.Engine.Create(ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: im.ID})
 				noError(t, err, "create")
@@ -162,8 +178,8 @@ while [ ! -s /root/pid ]; do sleep 0.05; done`, writes))
 				return nil
 			})
 			noError(t, err, "wait")
-		} else {
-			sh(t, s.ID, `kill -USR2 $(cat /root/pid); while [ ! -e /root/now ]; do sleep 0.05; done; [ "$(cat /root/now)" = "$(cat /root/sum)" ]`)
+		} else if got := told(t, s.ID, "USR2"); got != want {
+			t.Errorf("the memory of a later copy is %s, was saved as %s", got, want)
 		}
 		bytes, err := l.EarlyWrites(ctx, s.ID)
 		noError(t, err, "early writes")
@@ -216,31 +232,17 @@ func TestAnIdleSandboxGivesBackWhatItHasNotChanged(t *testing.T) {
 	l.Guard(t)
 	ctx := t.Context()
 	const size = 16 << 20
-	id := witness(t)
-	sh(t, id, fmt.Sprintf(`python3 -c '
-import hashlib, os, signal, time
-held = bytearray(os.urandom(%[1]d))
-def work(*a):
-    for i in range(0, len(held), 65536): held[i] ^= 255
+	id := worker(t, size, `for i in range(0, len(held), 65536): held[i] ^= 255
     with open("/root/large", "r+b") as f:
-        for i in range(0, %[1]d, 65536):
-            f.seek(i); f.write(b"x")
-    tell()
-def tell(*a):
-    open("/root/now.tmp", "w").write(hashlib.sha256(held).hexdigest())
-    os.rename("/root/now.tmp", "/root/now")
-open("/root/large", "wb").write(os.urandom(%[1]d))
-signal.signal(signal.SIGUSR1, work)
-signal.signal(signal.SIGUSR2, tell)
-open("/root/pid", "w").write(str(os.getpid()))
-while True: time.sleep(1e6)' >/dev/null 2>&1 &
-while [ ! -s /root/pid ]; do sleep 0.05; done`, size))
+        for i in range(0, len(held), 65536):
+            f.seek(i); f.write(b"x")`)
+	sh(t, id, fmt.Sprintf("head -c %d /dev/urandom >/root/large", size))
 	im := saved(t, id)
 	s, err := l.Engine.Create(ctx, cube.CreateSpec{ID: cube.NewSandboxID(), Image: im.ID})
 	noError(t, err, "create")
 	state := func(signal string) string {
 		t.Helper()
-		return sh(t, s.ID, "rm -f /root/now; kill -"+signal+" $(cat /root/pid); while [ ! -e /root/now ]; do sleep 0.05; done; cat /root/now; sha256sum </root/large")
+		return told(t, s.ID, signal) + sh(t, s.ID, "sha256sum </root/large")
 	}
 	want := state("USR1")
 	before, err := l.Engine.Usage(ctx, s.ID)

@@ -59,14 +59,14 @@ func memoryOf(ctx context.Context, s *local.Session, ids ...cube.SandboxID) (int
 // stockSentry is the sentry of gVisor without our patches, beside the other programs.
 const stockSentry = "cube-sentry-stock"
 
-// withStock runs work with an engine of stock gVisor too, which has a state of its own.
+// withStock runs work with an engine of stock gVisor too, which has a state of its own. That
+// is always at the same place: what one that was killed has left is ended by the next.
 func (a *app) withStock(ctx context.Context, work func(*bench.Config) error) (err error) {
 	o := a.options()
-	dir, err := os.MkdirTemp("", "cube-stock-")
-	if err != nil {
+	dir := filepath.Join(o.CacheDir, "stock")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if err := os.Chmod(dir, 0o711); err != nil { // sentries, which run as nobody, pass through it
 		return err
 	}
@@ -79,7 +79,12 @@ func (a *app) withStock(ctx context.Context, work func(*bench.Config) error) (er
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Engine.Shutdown(context.WithoutCancel(ctx))) }()
+	defer func() {
+		err = errors.Join(err, s.Engine.Shutdown(context.WithoutCancel(ctx)))
+		if err == nil {
+			err = os.RemoveAll(dir)
+		}
+	}()
 	img, err := s.Build(ctx, baseTemplate, false)
 	if err != nil {
 		return fmt.Errorf("template %s: %w", baseTemplate, err)
@@ -94,6 +99,9 @@ func (a *app) withStock(ctx context.Context, work func(*bench.Config) error) (er
 // stockPrograms makes a directory of programs in which the sentry is that of stock gVisor.
 func stockPrograms(from, to string) error {
 	entries, err := os.ReadDir(from)
+	if err == nil {
+		err = os.RemoveAll(to) // links of ours, from a run that was killed
+	}
 	if err == nil {
 		err = os.Mkdir(to, 0o755)
 	}

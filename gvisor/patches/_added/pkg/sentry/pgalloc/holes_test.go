@@ -17,7 +17,6 @@ package pgalloc
 import (
 	"bytes"
 	"context"
-	"os"
 	"reflect"
 	"testing"
 
@@ -31,20 +30,9 @@ import (
 // have no memory.
 func newSparseFile(t *testing.T, pages uint64, data ...uint64) (*MemoryFile, memmap.FileRange) {
 	t.Helper()
-	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := NewMemoryFile(os.NewFile(uintptr(fd), "test"), MemoryFileOpts{DisableMemoryAccounting: true, DisableIMAWorkAround: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	fr, err := f.Allocate(pages*page, AllocOpts{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, fr := newTestFile(t, pages)
 	for _, n := range data {
-		if _, err := unix.Pwrite(fd, bytes.Repeat([]byte{1}, page), int64(fr.Start+n*page)); err != nil {
+		if _, err := unix.Pwrite(f.FD(), bytes.Repeat([]byte{1}, page), int64(fr.Start+n*page)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -54,8 +54,8 @@ func openTestImage(t *testing.T, id string, pages int, first byte) *Image {
 	return im
 }
 
-// newImagedFile makes a MemoryFile of pages, all imaged.
-func newImagedFile(t *testing.T, im *Image, pages uint64) (*MemoryFile, memmap.FileRange) {
+// newTestFile makes a MemoryFile of pages that have no memory yet.
+func newTestFile(t *testing.T, pages uint64) (*MemoryFile, memmap.FileRange) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -69,6 +69,13 @@ func newImagedFile(t *testing.T, im *Image, pages uint64) (*MemoryFile, memmap.F
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f, fr
+}
+
+// newImagedFile makes a MemoryFile of pages, all imaged.
+func newImagedFile(t *testing.T, im *Image, pages uint64) (*MemoryFile, memmap.FileRange) {
+	t.Helper()
+	f, fr := newTestFile(t, pages)
 	f.imaged.set.put(imagedRange{FileRange: fr, image: im})
 	f.hasImaged.Store(true)
 	return f, fr

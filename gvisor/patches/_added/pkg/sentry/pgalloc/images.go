@@ -254,7 +254,7 @@ func (is *Images) KeepSaved() {
 // Adopt has the pages that were saved in the last checkpoint lie in im, which must be its
 // pages file. What they take in their MemoryFile is given back in the background.
 //
-// Preconditions: The kernel is paused. The caller calls MarkImaged(true) of the main
+// Preconditions: The kernel is paused. The caller calls MarkImaged(ImagedByAdopt) of the main
 // MemoryFile before it is resumed.
 func (is *Images) Adopt(im *Image) error {
 	is.mu.Lock()
