@@ -93,19 +93,24 @@ const goneTime = 2 * time.Second
 // freeBases frees pages that nobody has memory in any more, now and when what has just been
 // ended is surely gone. What is needed even then is freed by the next garbage collection.
 func (e *Engine) freeBases() {
-	free := func() {
-		if err := e.images.FreeBases(); err != nil {
-			e.log.Warn("pages that nobody needs may be left", "error", err)
-		}
+	e.freeUnneeded()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closed:
+	case e.freeAgain == nil:
+		e.freeAgain = time.AfterFunc(goneTime, func() {
+			if e.ctx.Err() == nil {
+				e.freeUnneeded()
+			}
+		})
+	default: // what an earlier call waited for has been tried a moment ago
+		e.freeAgain.Reset(goneTime)
 	}
-	free()
-	if e.freeing.Swap(true) {
-		return
+}
+
+func (e *Engine) freeUnneeded() {
+	if err := e.images.FreeBases(); err != nil {
+		e.log.Warn("pages that nobody needs may be left", "error", err)
 	}
-	time.AfterFunc(goneTime, func() {
-		e.freeing.Store(false)
-		if e.ctx.Err() == nil {
-			free()
-		}
-	})
 }

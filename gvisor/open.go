@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -61,11 +60,11 @@ type Engine struct {
 	wg     sync.WaitGroup // background work
 	verbs  sync.WaitGroup // verbs at work
 
-	freeing   atomic.Bool // pages that nobody needs will be freed again in a moment
-	lastEvent sync.Map    // life → number of the agent's newest event when it was configured
+	lastEvent sync.Map // life → number of the agent's newest event when it was configured
 
 	mu        sync.Mutex // guards the following
 	closed    bool
+	freeAgain *time.Timer               // frees pages once more, when what was ended is surely gone; nil before the first end
 	dead      map[string]keeperapi.Life // lives that ended before they were entered
 	sandboxes map[cube.SandboxID]*sandbox
 	byLife    map[string]*sandbox
