@@ -119,6 +119,10 @@ func (mm *MemoryManager) unshareForWriteLocked(vseg vmaIterator, pseg pmaIterato
 		}
 	}
 	// Pages that are ordinary already may still be mapped as they were when they were not.
+	mm.lastUnshared = hostarch.AddrRange{}
+	if imaged {
+		mm.lastUnshared = unitAR
+	}
 	return pseg, unitAR, nil
 }
 
@@ -166,6 +170,9 @@ func (mm *MemoryManager) mapFileASLocked(pseg pmaIterator, mapAR, ar hostarch.Ad
 		// This does nothing but where a pma is pinned.
 		if err := mf.Unshare(fr); err != nil {
 			return err
+		}
+		if u := mm.lastUnshared; u.IsSupersetOf(needAR) && mapAR.IsSupersetOf(u) {
+			return mm.as.MapFile(u.Start, mf, pseg.fileRangeOf(u), perms, true)
 		}
 		return mm.as.MapFile(mapAR.Start, mf, fr, perms, precommit)
 	}
