@@ -34,8 +34,9 @@ func (a *Agent) envd() http.Handler {
 	path, handler := processconnect.NewProcessHandler(&process.Service{Table: a.table}, options)
 	mux.Handle(path, a.authorized(process.Batched(handler)))
 	path, handler = filesystemconnect.NewFilesystemHandler(&filesystem.Service{
-		Runner: a.files,
-		User:   func(h http.Header) string { return process.RequestUser(h, a.table.User()) },
+		Runner:   a.files,
+		Watchers: filesystem.NewWatchers(a.files),
+		User:     func(h http.Header) string { return process.RequestUser(h, a.table.User()) },
 	}, options)
 	mux.Handle(path, a.authorized(handler))
 	mux.Handle("/files", &filesystem.Files{Runner: a.files, Token: a.currentToken, DefaultUser: a.table.User})

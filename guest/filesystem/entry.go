@@ -15,8 +15,6 @@ import (
 
 	"cubesandbox/guest/envdpb/filesystem"
 	"cubesandbox/guest/users"
-
-	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // entry describes a file as Lstat sees it; of a symbolic link, type and mode are
@@ -31,18 +29,19 @@ func entry(path string, names users.Names) (*filesystem.EntryInfo, error) {
 
 func describe(path string, info os.FileInfo, names users.Names) *filesystem.EntryInfo {
 	e := &filesystem.EntryInfo{
-		Name: info.Name(), Path: path, Type: fileType(info.Mode()), Size: info.Size(),
+		Name: valid(info.Name()), Path: valid(path), Type: fileType(info.Mode()), Size: info.Size(),
 		Mode: uint32(info.Mode().Perm()), Permissions: info.Mode().String(),
-		ModifiedTime: timestamppb.New(info.ModTime()),
+		ModifiedTime: timestamp(info.ModTime()),
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		e.Owner, e.Group = names.User(st.Uid), names.Group(st.Gid)
+		e.Owner, e.Group = valid(names.User(st.Uid)), valid(names.Group(st.Gid))
 	}
 	if info.Mode()&os.ModeSymlink != 0 {
 		target := path
 		if t, err := filepath.EvalSymlinks(path); err == nil {
 			target = t
 		}
+		target = valid(target)
 		e.SymlinkTarget, e.IsSymlink = &target, true
 		e.Type = filesystem.FileType_FILE_TYPE_SYMLINK
 		if ti, err := os.Stat(path); err == nil {

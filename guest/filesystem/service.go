@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 
 	"cubesandbox/guest/envdpb/filesystem"
-	"cubesandbox/guest/envdpb/filesystem/filesystemconnect"
 	"cubesandbox/guest/spawn"
 	"cubesandbox/guest/users"
+	"cubesandbox/guest/watch"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -23,11 +23,11 @@ type AsUser interface {
 	Do(name string, f func(users.User) error) error
 }
 
-// Service is envd's filesystem.Filesystem. Watching is not implemented yet: its
-// methods answer "unimplemented".
+// Service is envd's filesystem.Filesystem.
 type Service struct {
-	filesystemconnect.UnimplementedFilesystemHandler
 	Runner AsUser
+	// Watchers are those of NewWatchers.
+	Watchers *watch.Set
 	// User returns the user that a request with these headers is from.
 	User func(http.Header) string
 }
@@ -137,13 +137,18 @@ func rpcError(err error) error {
 		code = connect.CodeNotFound
 	case errors.Is(err, os.ErrPermission):
 		code = connect.CodePermissionDenied
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG):
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENAMETOOLONG),
+		errors.Is(err, watch.ErrNotDirectory), errors.Is(err, watch.ErrNetwork):
 		code = connect.CodeInvalidArgument
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV):
+		code = connect.CodeFailedPrecondition
 	case errors.Is(err, os.ErrExist), errors.Is(err, unix.ENOTEMPTY):
 		code = connect.CodeAlreadyExists
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, errTooMany):
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, errTooMany), errors.Is(err, watch.ErrTooMany):
 		code = connect.CodeResourceExhausted
-	case errors.Is(err, spawn.ErrInitDied):
+	case errors.Is(err, watch.ErrLost):
+		code = connect.CodeDataLoss
+	case errors.Is(err, spawn.ErrInitDied), errors.Is(err, watch.ErrClosed):
 		code = connect.CodeAborted
 	}
 	return connect.NewError(code, err)
