@@ -74,11 +74,13 @@ func (s *Service) ListDir(_ context.Context, req *connect.Request[filesystem.Lis
 func (s *Service) MakeDir(_ context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
 	res := &filesystem.MakeDirResponse{}
 	err := s.do(req.Header(), req.Msg.Path, func(path string, _ users.User) error {
-		if info, err := os.Stat(path); err == nil {
-			if info.IsDir() {
-				return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("directory already exists: %s", path))
-			}
+		switch info, err := os.Stat(path); {
+		case err == nil && info.IsDir():
+			return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("directory already exists: %s", path))
+		case err == nil:
 			return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path already exists but it is not a directory: %s", path))
+		case !os.IsNotExist(err):
+			return err
 		}
 		err := os.MkdirAll(path, 0o755)
 		if err == nil {
