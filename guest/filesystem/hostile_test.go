@@ -1,13 +1,14 @@
 package filesystem
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"cubesandbox/guest/envdpb/filesystem"
+	"cubesandbox/guest/users"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -80,18 +81,18 @@ func TestALinkThatLeadsInACircleIsRefused(t *testing.T) {
 }
 
 func TestTooManyEntriesAreRefusedAndNotLeftOut(t *testing.T) {
-	c, home := serve(t)
-	names := func(n int) {
-		for i := range n {
-			if err := os.Symlink(".", fmt.Sprintf("%s/%d", home, i)); err != nil && !os.IsExist(err) {
-				t.Fatal(err)
-			}
+	_, home := newFiles(t)
+	for _, name := range []string{"a", "b/c", "b/d"} {
+		write(t, home+"/"+name, "")
+	}
+	for room, want := range map[int]error{4: nil, 3: errTooMany, 0: errTooMany} {
+		before := make([]*filesystem.EntryInfo, maxEntries-room)
+		got, err := list(home, 2, users.Names{}, before)
+		if !errors.Is(err, want) || want == nil && len(got) != maxEntries {
+			t.Errorf("with room for %d: %d entries, %v", room, len(got)-len(before), err)
 		}
 	}
-	names(maxEntries + 1)
-	ctx := patience(t)
-	_, err := c.ListDir(ctx, connect.NewRequest(&filesystem.ListDirRequest{Path: "."}))
-	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "list its parts") {
-		t.Errorf("got %v", err)
+	if code := connect.CodeOf(rpcError(errTooMany)); code != connect.CodeResourceExhausted {
+		t.Errorf("its code is %v", code)
 	}
 }
