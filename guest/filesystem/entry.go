@@ -4,13 +4,8 @@
 package filesystem
 
 import (
-	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 
 	"cubesandbox/guest/envdpb/filesystem"
@@ -64,49 +59,4 @@ func fileType(m os.FileMode) filesystem.FileType {
 		return filesystem.FileType_FILE_TYPE_FILE
 	}
 	return filesystem.FileType_FILE_TYPE_UNSPECIFIED
-}
-
-// readDir returns at most n entries of a directory, in lexical order.
-func readDir(dir string, n int) ([]os.DirEntry, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	entries, err := f.ReadDir(n)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	return entries, nil
-}
-
-// maxEntries bounds the answer to ListDir.
-const maxEntries = 50_000
-
-// list describes what is in a directory, in lexical order, down to depth levels.
-// It does not follow links below dir.
-func list(dir string, depth int, names users.Names, to []*filesystem.EntryInfo) ([]*filesystem.EntryInfo, error) {
-	entries, err := readDir(dir, maxEntries-len(to)+1)
-	if err != nil {
-		return to, err
-	}
-	for _, d := range entries {
-		if len(to) >= maxEntries {
-			return to, fmt.Errorf("%w: %s has more than %d entries at this depth; list its parts", errTooMany, dir, maxEntries)
-		}
-		path := filepath.Join(dir, d.Name())
-		info, err := d.Info()
-		if err != nil {
-			continue // removed meanwhile
-		}
-		to = append(to, describe(path, info, names))
-		if !info.IsDir() || depth <= 1 {
-			continue
-		}
-		if to, err = list(path, depth-1, names, to); err != nil && !os.IsPermission(err) && !os.IsNotExist(err) {
-			return to, err
-		}
-	}
-	return to, nil
 }

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"cubesandbox/guest/envdpb/filesystem"
-	"cubesandbox/guest/users"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -86,11 +86,15 @@ func TestTooManyEntriesAreRefusedAndNotLeftOut(t *testing.T) {
 		write(t, home+"/"+name, "")
 	}
 	for room, want := range map[int]error{4: nil, 3: errTooMany, 0: errTooMany} {
-		before := make([]*filesystem.EntryInfo, maxEntries-room)
-		got, err := list(home, 2, users.Names{}, before)
-		if !errors.Is(err, want) || want == nil && len(got) != maxEntries {
-			t.Errorf("with room for %d: %d entries, %v", room, len(got)-len(before), err)
+		l := listing{entries: make([]*filesystem.EntryInfo, maxEntries-room), long: new(sync.Mutex)}
+		err := l.add(home, 2)
+		if !errors.Is(err, want) || want == nil && len(l.entries) != maxEntries {
+			t.Errorf("with room for %d: %d entries, %v", room, len(l.entries), err)
 		}
+		if room > 0 && l.long.TryLock() {
+			t.Error("another long list could begin")
+		}
+		l.end()
 	}
 	if code := connect.CodeOf(rpcError(errTooMany)); code != connect.CodeResourceExhausted {
 		t.Errorf("its code is %v", code)

@@ -143,11 +143,17 @@ func openRead(path string) (*os.File, os.FileInfo, error) {
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil, &status{http.StatusNotFound, fmt.Sprintf("path '%s' does not exist", path)}
 	}
+	if errors.Is(err, unix.ENXIO) { // a socket, or a device that is not there
+		return nil, nil, notRegular(path)
+	}
 	if err != nil {
 		return nil, nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	file, info, err := regular(fd, path)
-	return file, info, err
+	return regular(fd, path)
+}
+
+func notRegular(path string) error {
+	return &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is not a regular file", path)}
 }
 
 // regular returns the file of a descriptor that was opened without blocking, if
@@ -164,7 +170,7 @@ func regular(fd int, path string) (*os.File, os.FileInfo, error) {
 	case info.IsDir():
 		err = &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is a directory", path)}
 	case !info.Mode().IsRegular():
-		err = &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is not a regular file", path)}
+		err = notRegular(path)
 	}
 	if err != nil {
 		file.Close()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"cubesandbox/guest/envdpb/filesystem"
 	"cubesandbox/guest/spawn"
@@ -30,12 +31,9 @@ type Service struct {
 	Watchers *watch.Set
 	// User returns the user that a request with these headers is from.
 	User func(http.Header) string
+
+	long sync.Mutex // see listing
 }
-
-var errTooMany = errors.New("too many entries")
-
-// maxDepth bounds how deep ListDir goes.
-const maxDepth = 256
 
 // do runs f as the request's user with the path that the user means.
 func (s *Service) do(h http.Header, path string, f func(path string, u users.User) error) error {
@@ -64,7 +62,10 @@ func (s *Service) ListDir(_ context.Context, req *connect.Request[filesystem.Lis
 		if !info.IsDir() {
 			return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path is not a directory: %s", path))
 		}
-		res.Entries, err = list(path, depth, users.ReadNames(), nil)
+		l := listing{names: users.ReadNames(), long: &s.long}
+		defer l.end()
+		err = l.add(path, depth)
+		res.Entries = l.entries
 		return err
 	})
 	return answer(res, err)

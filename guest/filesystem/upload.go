@@ -199,7 +199,7 @@ func openWrite(path string) (*os.File, os.FileInfo, error) {
 		return nil, nil, &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is a directory", path)}
 	}
 	if errors.Is(err, unix.ENXIO) { // a FIFO without reader, or a socket
-		return nil, nil, &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is not a regular file", path)}
+		return nil, nil, notRegular(path)
 	}
 	if err != nil {
 		return nil, nil, &os.PathError{Op: "open", Path: path, Err: err}
