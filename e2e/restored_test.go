@@ -126,11 +126,16 @@ func TestSubscribersHearOfEachRestore(t *testing.T) {
 	sh(t, s.ID, "cat >/tmp/watch.py <<'X'\n"+watch+`X
 nohup python3 /tmp/watch.py /tmp/root USR1 >/tmp/log 2>&1 &
 nohup sudo -u user python3 /tmp/watch.py /tmp/user '' >/tmp/log2 2>&1 &
-sudo -u user sh -c 'exec nohup sleep 1000 >/dev/null 2>&1' &
+nohup cat /proc/gvisor/checkpoint >/tmp/checkpoint 2>/dev/null &
 until [ -e /tmp/root ] && [ -e /tmp/user ]; do sleep 0.02; done`)
 	first := clone(t, s.ID, 1)[0]
 	heard(t, first, "/tmp/root", "SIGUSR1", first)
 	heard(t, first, "/tmp/user", "SIGUSR1", first)
+	for id, want := range map[cube.SandboxID]string{s.ID: "resume", first: "restore"} {
+		if got := sh(t, id, "cat /tmp/checkpoint"); got != want {
+			t.Errorf("gVisor's own file says %q in %s, want %q", got, id, want)
+		}
+	}
 	sh(t, first, ": >/tmp/root; : >/tmp/user")
 	second := clone(t, first, 1)[0]
 	heard(t, second, "/tmp/root", "SIGUSR1", second)
