@@ -15,7 +15,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -52,6 +51,7 @@ type Agent struct {
 	memory *memoryWatch
 	conns  *connections
 	cpu    cpuMeter
+	who    identity
 
 	// configuring is held while a life begins: one after the other.
 	configuring sync.Mutex
@@ -80,17 +80,20 @@ func Run() error {
 	if err := cgroup.Setup(); err != nil {
 		return err
 	}
-	if err := setupInfo(); err != nil {
+	who, err := openIdentity()
+	if err != nil {
 		return err
 	}
-	a := &Agent{events: newEventLog(), conns: newConnections(), cpu: cpuMeter{read: busyTime}}
+	a := &Agent{events: newEventLog(), conns: newConnections(), cpu: cpuMeter{read: busyTime}, who: who}
 	a.inits = newSupervisor(a.events)
 	a.files = asuser.NewRunner(a.inits.namespace)
 	a.memory = newMemoryWatch(func() bool { return a.table.Active() }, a.oom)
 	starter := func(ctx context.Context) (process.Starter, error) { return a.inits.current(ctx) }
 	a.table = process.NewTable(starter, cgroup.Groups{}, a.files, a.memory.changed)
 	a.hooks = newHooks(a.table.Run, a.events.add)
-	a.subscribers = &subscribers{subscribersDir, a.notify, a.events.add}
+	if a.subscribers, err = openSubscribers(subscribersDir, a.notify, a.events.add); err != nil {
+		return err
+	}
 	if err := a.inits.start(); err != nil {
 		return err
 	}
@@ -155,7 +158,7 @@ func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) (lastEvent uin
 		a.hooks.runAll(c.SandboxID, c.Generation)
 	}
 	// Last of all: who watches this file finds everything else done.
-	if err := writeInfo(infoGeneration, strconv.FormatUint(c.Generation, 10)); err != nil {
+	if err := writeGeneration(c.Generation); err != nil {
 		return 0, err
 	}
 	if c.Restored {
@@ -178,7 +181,7 @@ func (a *Agent) assume(c *agentapi.Configure, caller net.Conn) error {
 		}
 	}
 	if !c.Spare {
-		if err := writeIdentity(c); err != nil {
+		if err := a.who.take(c); err != nil {
 			return err
 		}
 	}

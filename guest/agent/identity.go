@@ -3,8 +3,10 @@ package agent
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
 
 	"cubesandbox/guest/agentapi"
 	"cubesandbox/guest/spawn"
@@ -22,51 +24,74 @@ const (
 	subscribersDir = spawn.InfoDir + "/subscribers"
 )
 
-// setupInfo mounts that file system. It is done before init is started, which then
+// identity holds the files that say who a sandbox is, open: each sandbox writes them
+// at its beginning, and every system call of that counts.
+type identity struct {
+	files map[string]*os.File // by name, infoGeneration excepted
+}
+
+// openIdentity mounts that file system. It is done before init is started, which then
 // has both mounts, and finds a boot id to put in the place of the kernel's.
-func setupInfo() error {
+func openIdentity() (identity, error) {
 	const strict = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	for _, m := range []struct{ dir, options string }{
 		{spawn.InfoDir, "mode=0755,size=64k"},
 		{subscribersDir, "mode=1777,size=256k"},
 	} {
 		if err := os.MkdirAll(m.dir, 0o755); err != nil {
-			return fmt.Errorf("make %s: %w", m.dir, err)
+			return identity{}, fmt.Errorf("make %s: %w", m.dir, err)
 		}
 		if err := unix.Mount("cube", m.dir, "tmpfs", strict, m.options); err != nil {
-			return fmt.Errorf("mount %s: %w", m.dir, err)
+			return identity{}, fmt.Errorf("mount %s: %w", m.dir, err)
 		}
 	}
-	return writeInfo(infoBootID, newBootID())
+	i := identity{files: map[string]*os.File{}}
+	for _, name := range []string{infoID, infoMachineID, infoBootID} {
+		f, err := os.OpenFile(spawn.InfoDir+"/"+name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+		if err != nil {
+			return i, fmt.Errorf("make %s: %w", name, err)
+		}
+		i.files[name] = f
+	}
+	return i, i.write(infoBootID, newBootID())
 }
 
-// writeIdentity says who the sandbox is. The generation is not among it: it is
-// written when all else is done.
-func writeIdentity(c *agentapi.Configure) error {
-	for name, text := range map[string]string{
-		infoID: c.SandboxID, infoMachineID: machineID(c.SandboxID), infoBootID: newBootID(),
-	} {
-		if err := writeInfo(name, text); err != nil {
-			return err
-		}
+// take says who the sandbox is. The generation is not among it: it is written when all
+// else is done.
+func (i identity) take(c *agentapi.Configure) error {
+	return errors.Join(i.write(infoID, c.SandboxID), i.write(infoMachineID, machineID(c.SandboxID)), i.write(infoBootID, newBootID()))
+}
+
+// write writes a file in place, for one of them has a mount upon it. What these files
+// say is always of the same length, so readers find the old line or the new one.
+func (i identity) write(name, line string) error {
+	f := i.files[name]
+	if f == nil {
+		return fmt.Errorf("write %s: %w", name, os.ErrNotExist)
+	}
+	if _, err := f.WriteAt([]byte(line+"\n"), 0); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
 }
 
-// writeInfo writes a file in place: a link or bind mount of it stays one, and who
-// watches it sees it closed after writing, also when it says the same as before.
-// Readers find the old line or the new one, never none.
-func writeInfo(name, line string) error {
-	f, err := os.OpenFile(spawn.InfoDir+"/"+name, os.O_WRONLY|os.O_CREATE, 0o644)
+// writeGeneration writes that file such that who watches it sees it closed after
+// writing, also when it says the same as before. It never says nothing: what the old
+// number was longer by goes after the new one is there.
+func writeGeneration(n uint64) error {
+	fd, err := unix.Open(spawn.InfoDir+"/"+infoGeneration, unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+		return fmt.Errorf("write %s: %w", infoGeneration, err)
 	}
-	defer f.Close()
-	if _, err := f.WriteString(line + "\n"); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+	defer unix.Close(fd)
+	line := strconv.AppendUint(nil, n, 10)
+	line = append(line, '\n')
+	_, err = unix.Write(fd, line)
+	if err == nil {
+		err = unix.Ftruncate(fd, int64(len(line)))
 	}
-	if err := f.Truncate(int64(len(line) + 1)); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", infoGeneration, err)
 	}
 	return nil
 }

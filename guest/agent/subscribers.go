@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ import (
 // process's number, its content the name or number of the signal. It is sent with
 // the rights of the file's owner. All of it is hostile.
 type subscribers struct {
-	dir    string
+	dir    *os.File // open, for most restores only look whether it is empty
 	send   func(ctx context.Context, uid uint32, pid int, sig syscall.Signal) error
 	report func(kind, detail string)
 }
@@ -35,15 +36,16 @@ const (
 	tellTime = 2 * time.Second
 )
 
+func openSubscribers(dir string, send func(context.Context, uint32, int, syscall.Signal) error, report func(kind, detail string)) (*subscribers, error) {
+	d, err := os.Open(dir)
+	return &subscribers{d, send, report}, err
+}
+
 // tell sends the signals, and removes the files of those who have ended.
 func (s *subscribers) tell() {
-	dir, err := os.Open(s.dir)
-	if err != nil {
-		return // users cannot remove it: it is a mount
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(maxEntries + 1)
-	if len(names) == 0 {
+	_, err := s.dir.Seek(0, io.SeekStart)
+	names, _ := s.dir.Readdirnames(maxEntries + 1)
+	if err != nil || len(names) == 0 {
 		return
 	}
 	var wrong []string
@@ -54,12 +56,12 @@ func (s *subscribers) tell() {
 	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 	defer cancel()
 	for _, name := range names {
-		if err := s.tellOne(ctx, int(dir.Fd()), name); err != nil {
+		if err := s.tellOne(ctx, int(s.dir.Fd()), name); err != nil {
 			wrong = append(wrong, fmt.Sprintf("%s: %v", strconv.QuoteToASCII(name[:min(len(name), 100)]), err))
 		}
 	}
 	if len(wrong) > 0 {
-		s.report(agentapi.EventHookFailed, "in "+s.dir+": "+few(wrong))
+		s.report(agentapi.EventHookFailed, "in "+s.dir.Name()+": "+few(wrong))
 	}
 }
 

@@ -15,15 +15,19 @@ import (
 )
 
 // subscribed are the subscribers of a directory of the test's; sent is what they are sent.
-func subscribed(t *testing.T, files map[string]string, send func(pid int) error) (s *subscribers, sent, events *[]string) {
+func subscribed(t *testing.T, files map[string]string, send func(pid int) error) (_ *subscribers, sent, events *[]string) {
 	t.Helper()
 	sent, events = new([]string), new([]string)
-	s = &subscribers{t.TempDir(), func(_ context.Context, uid uint32, pid int, sig syscall.Signal) error {
+	s, err := openSubscribers(t.TempDir(), func(_ context.Context, uid uint32, pid int, sig syscall.Signal) error {
 		*sent = append(*sent, fmt.Sprint(uid, " ", pid, " ", unix.SignalName(sig)))
 		return send(pid)
-	}, func(kind, detail string) { *events = append(*events, said(kind, detail)) }}
+	}, func(kind, detail string) { *events = append(*events, said(kind, detail)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.dir.Close() })
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(s.dir.Name(), name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +52,7 @@ func TestFilesOfProcessesThatHaveEndedAreRemoved(t *testing.T) {
 		return map[int]error{10: unix.ESRCH, 11: nil, 12: unix.EPERM}[pid]
 	})
 	s.tell()
-	left, err := filepath.Glob(s.dir + "/*")
+	left, err := filepath.Glob(s.dir.Name() + "/*")
 	if err != nil || len(left) != 2 || filepath.Base(left[0]) != "11" {
 		t.Errorf("left are %q, %v", left, err)
 	}
@@ -63,8 +67,9 @@ func TestWhatIsNoSubscriptionIsSentNothing(t *testing.T) {
 		"20": "KILL", "21": "9", "22": "STOP", "23": "0", "24": "65", "25": "nonsense", "26": "USR1 USR2",
 		"27": strings.Repeat("x", 1<<20), "28": strings.Repeat(" ", 31) + "\n10", "29": "\xff\x00\n\x1b[2J",
 	}, func(int) error { return nil })
-	err := errors.Join(os.Symlink("/etc/hostname", s.dir+"/30"), unix.Mkfifo(s.dir+"/31", 0o666), os.Mkdir(s.dir+"/32", 0o755),
-		os.WriteFile(s.dir+"/33", nil, 0o600), os.Link(s.dir+"/33", s.dir+"/34"))
+	dir := s.dir.Name()
+	err := errors.Join(os.Symlink("/etc/hostname", dir+"/30"), unix.Mkfifo(dir+"/31", 0o666), os.Mkdir(dir+"/32", 0o755),
+		os.WriteFile(dir+"/33", nil, 0o600), os.Link(dir+"/33", dir+"/34"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +85,7 @@ func TestWhatIsNoSubscriptionIsSentNothing(t *testing.T) {
 func TestAFullDirectoryOfSubscribersIsNotReadToItsEnd(t *testing.T) {
 	s, sent, events := subscribed(t, nil, func(int) error { return nil })
 	for i := range 3 * maxEntries {
-		if err := os.WriteFile(fmt.Sprint(s.dir, "/", 100+i), nil, 0o600); err != nil {
+		if err := os.WriteFile(fmt.Sprint(s.dir.Name(), "/", 100+i), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
