@@ -26,6 +26,12 @@ const (
 	// EventInitDied: the init of the users' processes was ended, with all of
 	// them; the agent has started a new one.
 	EventInitDied EventKind = "init-died"
+	// EventHook: a hook of the sandbox's own has run after a restore. What it said is
+	// in the detail, quoted.
+	EventHook EventKind = "hook"
+	// EventHookFailed: one has failed, was ended at its time limit or could not be
+	// run; or somebody inside cannot be told of the restore.
+	EventHookFailed EventKind = "hook-failed"
 	// EventFilesOnly: the sandbox came back by a cold boot from its files.
 	EventFilesOnly EventKind = "restored-files"
 )

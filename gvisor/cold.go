@@ -69,7 +69,9 @@ func (e *Engine) filledLife(ctx context.Context, im cube.Image, tar *os.File, la
 	if err := fpCreateFilesSent.Hit(); err != nil {
 		return life{}, err
 	}
-	return l, e.configure(ctx, l, identify(labels.Sandbox, labels.Generation, labels.Identity, im.Limits))
+	who := identify(labels.Sandbox, labels.Generation, labels.Identity, im.Limits)
+	who.Restored = true // its files were
+	return l, e.configure(ctx, l, who)
 }
 
 // sendFiles has the agent of a life that has just been started put files in place.

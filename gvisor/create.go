@@ -187,7 +187,7 @@ func (e *Engine) claimMember(ctx context.Context, m member, spec cube.CreateSpec
 	err = m.life.label(ctx, keeperapi.Label{Labels: labels, Resume: true}, nil)
 	if err == nil {
 		c := identify(spec.ID, spec.Generation, spec.Identity, m.image.Limits)
-		c.SavedUnixNano, c.SameLife = m.frozen.UnixNano(), true
+		c.SavedUnixNano, c.SameLife, c.Restored = m.frozen.UnixNano(), true, true
 		err = e.configureBy(ctx, m.life, m.dial(), c)
 	}
 	if err != nil {

@@ -11,8 +11,10 @@ import (
 )
 
 var eventKinds = map[string]cube.EventKind{
-	agentapi.EventOOM:      cube.EventOOM,
-	agentapi.EventInitDied: cube.EventInitDied,
+	agentapi.EventOOM:        cube.EventOOM,
+	agentapi.EventInitDied:   cube.EventInitDied,
+	agentapi.EventHook:       cube.EventHook,
+	agentapi.EventHookFailed: cube.EventHookFailed,
 }
 
 // followDelay is how long after the beginning of a life its events are asked for.
@@ -69,10 +71,13 @@ func (s *sandbox) saw(number uint64) {
 	s.seen = max(s.seen, number)
 }
 
+// maxDetail bounds what is passed on of an event, in bytes: a hook's output is in it.
+const maxDetail = 5 << 10
+
 // oneLine bounds what an agent says.
 func oneLine(s string) string {
 	s, _, _ = strings.Cut(strings.ToValidUTF8(s, "?"), "\n")
-	return s[:min(len(s), 400)]
+	return strings.ToValidUTF8(s[:min(len(s), maxDetail)], "")
 }
 
 // unfollow ends that, and returns at once.

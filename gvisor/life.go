@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -191,9 +192,14 @@ func (e *Engine) restoreLife(ctx context.Context, l life, im cube.Image, files *
 	if err != nil {
 		return err
 	}
+	turn = sync.OnceFunc(turn)
 	defer turn()
-	return e.loadLife(ctx, l, im, files, who)
+	return e.loadLife(ctx, l, im, files, who, turn)
 }
+
+// hooksGrace is how long after its pages were read a restore keeps its turn: by then
+// the agent has answered, unless programs inside are at work on hooks of theirs.
+const hooksGrace = 500 * time.Millisecond
 
 // takeTurn waits until fewer restores than processors are at work.
 func (e *Engine) takeTurn(ctx context.Context) (done func(), err error) {
@@ -205,8 +211,10 @@ func (e *Engine) takeTurn(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// loadLife is restoreLife for whoever has a turn, or needs none.
-func (e *Engine) loadLife(ctx context.Context, l life, im cube.Image, files *image.Files, who agentapi.Configure) error {
+// loadLife is restoreLife for whoever has a turn, or needs none. It calls turn, which
+// ends that, when nothing is left but to wait for programs inside; harmless when it
+// has ended before.
+func (e *Engine) loadLife(ctx context.Context, l life, im cube.Image, files *image.Files, who agentapi.Configure, turn func()) error {
 	if l.k.info.Shares {
 		e.readAhead(files)
 	}
@@ -214,8 +222,13 @@ func (e *Engine) loadLife(ctx context.Context, l life, im cube.Image, files *ima
 		return fmt.Errorf("restore %s: %w", im.ID, err)
 	}
 	loaded := make(chan error, 1)
-	go func() { loaded <- l.call(ctx, keeperapi.MethodWaitRestore, nil, nil) }()
+	go func() {
+		err := l.call(ctx, keeperapi.MethodWaitRestore, nil, nil)
+		time.AfterFunc(hooksGrace, turn)
+		loaded <- err
+	}()
 	who.SavedUnixNano = im.Created.UnixNano()
+	who.Restored = !who.Spare
 	told := e.configure(ctx, l, who)
 	if err := <-loaded; err != nil {
 		return fmt.Errorf("restore %s: %w", im.ID, err)
@@ -244,6 +257,10 @@ func identify(id cube.SandboxID, gen cube.Generation, who cube.Identity, l cube.
 // agentTime bounds how long an agent may take to answer, in a restored life.
 const agentTime = 20 * time.Second
 
+// configureTime bounds how long it may take until it has told everybody inside: hooks
+// have a time limit of their own, and an init that does not answer is ended after 30 s.
+const configureTime = agentTime + agentapi.HooksTime + 30*time.Second
+
 // configure tells the agent of a life who it is.
 func (e *Engine) configure(ctx context.Context, l life, c agentapi.Configure) error {
 	return e.configureBy(ctx, l, l.control(), c)
@@ -252,7 +269,7 @@ func (e *Engine) configure(ctx context.Context, l life, c agentapi.Configure) er
 // configureBy does so over a connection that dial gives.
 func (e *Engine) configureBy(ctx context.Context, l life, dial agentclient.Dialer, c agentapi.Configure) error {
 	defer timing.Phase(ctx, "agent")()
-	ctx, cancel := context.WithTimeout(ctx, agentTime)
+	ctx, cancel := context.WithTimeout(ctx, configureTime)
 	defer cancel()
 	c.TimeUnixNano = time.Now().UnixNano()
 	got, err := agentclient.SendConfigure(ctx, dial, c)

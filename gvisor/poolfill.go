@@ -191,9 +191,10 @@ func (p *pools) make(ctx context.Context, j *job) error {
 		return err
 	}
 	nobody := identify(nobodyID, 1, cube.Identity{AccessToken: randomHex(16)}, src.image.Limits)
+	nobody.Spare = true
 	m := member{life: l, image: src.image}
 	// One at a time and of low weight: it must not hold the turn of anybody.
-	err = p.e.loadLife(ctx, l, src.image, src.files, nobody)
+	err = p.e.loadLife(ctx, l, src.image, src.files, nobody, func() {})
 	if err == nil {
 		p.e.warm(ctx, l, nobody.AccessToken)
 		err = p.e.setClock(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	cube "cubesandbox"
 	"cubesandbox/gvisor/keeperapi"
@@ -55,12 +56,13 @@ func (e *Engine) replace(ctx context.Context, s *sandbox, old life, src source, 
 		e.unfreeze(s, old)
 		return err
 	}
+	turn = sync.OnceFunc(turn)
 	defer turn()
 	if err := e.stop(ctx, s, old); err != nil {
 		e.bury(l)
 		return err
 	}
-	v, err := e.restoreAs(ctx, l, src, labels)
+	v, err := e.restoreAs(ctx, l, src, labels, turn)
 	if err != nil {
 		e.giveWay(s, l, old)
 		return err
@@ -73,7 +75,7 @@ func (e *Engine) replace(ctx context.Context, s *sandbox, old life, src source, 
 	return nil
 }
 
-func (e *Engine) restoreAs(ctx context.Context, l life, src source, labels keeperapi.Labels) (keeperapi.Life, error) {
+func (e *Engine) restoreAs(ctx context.Context, l life, src source, labels keeperapi.Labels, turn func()) (keeperapi.Life, error) {
 	if err := fpRollbackFrozen.Hit(); err != nil {
 		return keeperapi.Life{}, err
 	}
@@ -83,7 +85,7 @@ func (e *Engine) restoreAs(ctx context.Context, l life, src source, labels keepe
 	}
 	defer files.Close()
 	who := identify(labels.Sandbox, labels.Generation, labels.Identity, src.image.Limits)
-	if err := e.loadLife(ctx, l, src.image, files, who); err != nil {
+	if err := e.loadLife(ctx, l, src.image, files, who, turn); err != nil {
 		return keeperapi.Life{}, err
 	}
 	if err := fpRollbackRestored.Hit(); err != nil {

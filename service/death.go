@@ -29,7 +29,9 @@ func (s *Service) heard(ev cube.Event) {
 	switch ev.Kind {
 	case cube.EventDied:
 		s.spawn(func() { s.died(ev.Sandbox) })
-	case cube.EventOOM, cube.EventInitDied:
+	case cube.EventHook:
+		s.log.Info("inside a sandbox", "sandbox", ev.Sandbox, "event", ev.Kind, "detail", ev.Detail)
+	case cube.EventOOM, cube.EventInitDied, cube.EventHookFailed:
 		s.log.Warn("inside a sandbox", "sandbox", ev.Sandbox, "event", ev.Kind, "detail", ev.Detail)
 	case cube.EventFilesOnly:
 		s.log.Warn("a sandbox came back from its files, without its memory", "sandbox", ev.Sandbox, "event", ev.Kind, "detail", ev.Detail)

@@ -55,9 +55,8 @@ func TestBaseHoldsNothingOfThisMachine(t *testing.T) {
 	root, image := filepath.Join(t.TempDir(), "root"), baseRootfs(t).Path
 	extract(t, image, root)
 	for name, want := range map[string]string{
-		"etc/hostname":   "sandbox\n",
-		"etc/machine-id": "",
-		"etc/hosts":      "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n",
+		"etc/hostname": "sandbox\n",
+		"etc/hosts":    "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n",
 	} {
 		got, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil || string(got) != want {
@@ -67,6 +66,9 @@ func TestBaseHoldsNothingOfThisMachine(t *testing.T) {
 	resolv, err := os.ReadFile(filepath.Join(root, "etc/resolv.conf"))
 	if err != nil || !strings.HasPrefix(string(resolv), "nameserver 169.254.0.22\n") {
 		t.Errorf("etc/resolv.conf: got %q, %v", resolv, err)
+	}
+	if to, err := os.Readlink(filepath.Join(root, "etc/machine-id")); err != nil || to != machineIDFile {
+		t.Errorf("etc/machine-id leads to %q (%v), want %s, where every sandbox has its own", to, err, machineIDFile)
 	}
 	for _, gone := range []string{buildAptOptions, "usr/share/man/man1", "usr/share/locale/de", "etc/shadow-"} {
 		if _, err := os.Lstat(filepath.Join(root, gone)); err == nil {

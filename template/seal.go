@@ -29,6 +29,9 @@ func seal(root string, sources []source, began time.Time) (time.Time, error) {
 	if err := sealApt(root, sources); err != nil {
 		return time.Time{}, err
 	}
+	if err := sealMachineID(root); err != nil {
+		return time.Time{}, err
+	}
 	newest, err := newestBefore(root, began)
 	if err != nil {
 		return time.Time{}, err
@@ -96,6 +99,27 @@ func copyKeyrings(root string, files []string) error {
 			return err
 		}
 		if err := os.WriteFile(to, key, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// machineIDFile is where the guest agent writes the machine-id of a sandbox.
+const machineIDFile = "/run/cube/machine-id"
+
+// sealMachineID has every sandbox find its own: it is a link, so nothing is written to
+// its disk when it begins.
+func sealMachineID(root string) error {
+	for _, name := range []string{"etc/machine-id", "var/lib/dbus/machine-id"} {
+		file := filepath.Join(root, name)
+		if _, err := os.Lstat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.Symlink(machineIDFile, file); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"syscall"
 	"time"
 
 	"cubesandbox/guest/agentapi"
@@ -23,7 +24,6 @@ import (
 	"cubesandbox/guest/bareinit"
 	"cubesandbox/guest/cgroup"
 	"cubesandbox/guest/process"
-	"cubesandbox/guest/spawn"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,6 +50,13 @@ type Agent struct {
 	events *eventLog
 	memory *memoryWatch
 	conns  *connections
+	cpu    cpuMeter
+	who    identity
+
+	// configuring is held while a life begins: one after the other.
+	configuring sync.Mutex
+	hooks       *hooks
+	subscribers *subscribers
 
 	mu         sync.Mutex // guards all below
 	sandbox    string
@@ -73,15 +80,20 @@ func Run() error {
 	if err := cgroup.Setup(); err != nil {
 		return err
 	}
-	if err := setupInfo(); err != nil {
+	who, err := openIdentity()
+	if err != nil {
 		return err
 	}
-	a := &Agent{events: newEventLog(), conns: newConnections()}
+	a := &Agent{events: newEventLog(), conns: newConnections(), cpu: cpuMeter{read: busyTime}, who: who}
 	a.inits = newSupervisor(a.events)
 	a.files = asuser.NewRunner(a.inits.namespace)
 	a.memory = newMemoryWatch(func() bool { return a.table.Active() }, a.oom)
 	starter := func(ctx context.Context) (process.Starter, error) { return a.inits.current(ctx) }
 	a.table = process.NewTable(starter, cgroup.Groups{}, a.files, a.memory.changed)
+	a.hooks = newHooks(a.table.Run, a.events.add)
+	if a.subscribers, err = openSubscribers(subscribersDir, a.notify, a.events.add); err != nil {
+		return err
+	}
 	if err := a.inits.start(); err != nil {
 		return err
 	}
@@ -127,11 +139,38 @@ func listen(port uint16) (net.Listener, error) {
 	return l, nil
 }
 
-// configure begins a generation.
-func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) error {
+// configure begins a generation and returns the number of the last event before it.
+// It returns when programs have been told: the server lets no request in before.
+func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) (lastEvent uint64, err error) {
 	if c.Version < 1 || c.SandboxID == "" || c.Generation == 0 {
-		return errors.New("configure: version, sandboxId and generation must be set")
+		return 0, errors.New("configure: version, sandboxId and generation must be set")
 	}
+	a.configuring.Lock()
+	defer a.configuring.Unlock()
+	lastEvent = a.events.newest()
+	if err := a.assume(c, caller); err != nil {
+		return 0, err
+	}
+	if c.Spare {
+		return lastEvent, nil
+	}
+	if c.Restored {
+		a.hooks.runAll(c.SandboxID, c.Generation)
+	}
+	// Last of all: who watches this file finds everything else done.
+	if err := writeGeneration(c.Generation); err != nil {
+		return 0, err
+	}
+	if c.Restored {
+		a.subscribers.tell()
+	}
+	return lastEvent, nil
+}
+
+// assume makes the agent's and the kernel's state that of the life that begins. There
+// is no generator to be seeded anew: all randomness of the agent is the kernel's,
+// and that is the host's.
+func (a *Agent) assume(c *agentapi.Configure, caller net.Conn) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// The generation may be lower than the one before: a copy begins at 1, whatever
@@ -141,13 +180,16 @@ func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) error {
 			return fmt.Errorf("configure: set hostname %q: %w", c.Hostname, err)
 		}
 	}
-	if err := writeInfo(c.SandboxID, c.Generation); err != nil {
-		return err
+	if !c.Spare {
+		if err := a.who.take(c); err != nil {
+			return err
+		}
 	}
 	if err := cgroup.LimitPids(c.Pids); err != nil {
 		return fmt.Errorf("configure: limit processes: %w", err)
 	}
 	a.memory.setLimit(c.MemoryBytes)
+	a.cpu.restart()
 	a.table.SetEnv(c.Env)
 	a.table.SetDefaults(cmp.Or(c.User, process.DefaultUser), "")
 	a.token = c.AccessToken
@@ -160,6 +202,15 @@ func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) error {
 		a.conns.begin(caller)
 	}
 	return nil
+}
+
+// notify sends a signal to a process of users.
+func (a *Agent) notify(ctx context.Context, uid uint32, pid int, sig syscall.Signal) error {
+	i, err := a.inits.current(ctx)
+	if err != nil {
+		return err
+	}
+	return i.Notify(ctx, uid, pid, sig)
 }
 
 // oom takes note that a process of a control group was killed for want of memory.
@@ -192,25 +243,4 @@ func (a *Agent) quiesce(caller net.Conn) {
 	}
 	runtime.GC() // the first empties the pools of buffers only by half
 	debug.FreeOSMemory()
-}
-
-// setupInfo mounts the small file system that tells programs who they are in.
-func setupInfo() error {
-	if err := os.MkdirAll(spawn.InfoDir, 0o755); err != nil {
-		return fmt.Errorf("make %s: %w", spawn.InfoDir, err)
-	}
-	if err := unix.Mount("cube", spawn.InfoDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0755,size=64k"); err != nil {
-		return fmt.Errorf("mount %s: %w", spawn.InfoDir, err)
-	}
-	return nil
-}
-
-// writeInfo writes the sandbox's id and generation. Users cannot write there.
-func writeInfo(id string, generation uint64) error {
-	for name, text := range map[string]string{"id": id, "generation": fmt.Sprint(generation)} {
-		if err := os.WriteFile(spawn.InfoDir+"/"+name, []byte(text+"\n"), 0o644); err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
-		}
-	}
-	return nil
 }

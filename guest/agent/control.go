@@ -45,11 +45,12 @@ func (a *Agent) handleConfigure(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "configure: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	if err := a.configure(&c, callerOf(r.Context())); err != nil {
+	last, err := a.configure(&c, callerOf(r.Context()))
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusConflict)
 		return
 	}
-	reply(w, agentapi.Configured{Version: agentapi.Version, Agent: Version, LastEvent: a.events.newest()})
+	reply(w, agentapi.Configured{Version: agentapi.Version, Agent: Version, LastEvent: last})
 }
 
 func (a *Agent) handleEvents(w http.ResponseWriter, r *http.Request) {

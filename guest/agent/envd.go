@@ -44,6 +44,7 @@ func (a *Agent) envd() http.Handler {
 	mux.Handle("POST /files/compose", a.authorized(http.HandlerFunc(files.Compose)))
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("POST /init", a.handleInit)
+	mux.Handle("GET /metrics", a.authorized(http.HandlerFunc(a.handleMetrics)))
 	mux.Handle("GET /envs", a.authorized(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		env := a.table.Env()
 		if env == nil {

@@ -112,6 +112,18 @@ func pace(used, limit int64) time.Duration {
 	return min(max(time.Duration(float64(left)/fillRate*float64(time.Second)), minLook), maxLook)
 }
 
+// total returns the bytes of memory that the sandbox may use.
+func (m *memoryWatch) total() int64 {
+	m.mu.Lock()
+	limit := m.limit
+	m.mu.Unlock()
+	var s unix.Sysinfo_t
+	if limit <= 0 && unix.Sysinfo(&s) == nil {
+		limit = int64(s.Totalram) * int64(s.Unit)
+	}
+	return limit
+}
+
 // used returns the bytes of memory that the guest has committed.
 func (m *memoryWatch) used() int64 {
 	var s unix.Sysinfo_t

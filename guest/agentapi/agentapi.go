@@ -8,7 +8,9 @@
 //   - ControlPort: HTTP/1.1 for the server alone. The agent answers only
 //     connections whose remote address is Gateway, which nothing inside can have.
 //     POST /v1/configure (Configure → Configured): begins a generation. Connections
-//     of an earlier one are closed, that of the caller excepted.
+//     of an earlier one are closed, that of the caller excepted. In a life that
+//     came from an image it answers when programs have been told: after the hooks,
+//     which may take HooksTime.
 //     POST /v1/dial?port=N with "Upgrade: cube-dial": connects to 127.0.0.1:N, then
 //     [::1]:N, answers 101, and the connection is then that byte stream; half-closes
 //     are carried over. 502 with a text when the port is closed.
@@ -26,8 +28,13 @@ import (
 )
 
 // Version of this protocol. An agent answers requests of this version and of
-// every older one.
-const Version = 1
+// every older one. Version 2 added Configure.Restored and Spare; an older agent
+// ignores both, and tells nobody.
+const Version = 2
+
+// HooksTime is how long the hooks of a life may take together. A server must wait
+// longer for the answer to configure.
+const HooksTime = 10 * time.Second
 
 // Ports of the agent.
 const (
@@ -76,6 +83,12 @@ type Configure struct {
 	// SameLife: no restore lies between this message and the connections that are
 	// open, which therefore stay. The server made them before it froze the sandbox.
 	SameLife bool `json:"sameLife,omitempty"`
+	// Restored: this life came from an image, so programs are told that it began:
+	// hooks, generation file, signals.
+	Restored bool `json:"restored,omitempty"`
+	// Spare: nobody owns this life yet, so programs are told nothing. Another
+	// Configure will follow.
+	Spare bool `json:"spare,omitempty"`
 	// MemoryBytes and Pids are the limits of the users' processes.
 	MemoryBytes int64 `json:"memoryBytes"`
 	Pids        int64 `json:"pids"`
@@ -87,7 +100,7 @@ type Configured struct {
 	Version int `json:"version"`
 	// Agent is the version of the program.
 	Agent string `json:"agent"`
-	// LastEvent is the number of the newest event so far.
+	// LastEvent is the number of the newest event of before this generation.
 	LastEvent uint64 `json:"lastEvent"`
 }
 
@@ -102,7 +115,7 @@ type Unpacked struct {
 // Event is something that happened inside.
 type Event struct {
 	Number uint64    `json:"number"`
-	Kind   string    `json:"kind"` // "oom", "init-died"
+	Kind   string    `json:"kind"`
 	Detail string    `json:"detail"`
 	At     time.Time `json:"at"`
 }
@@ -111,6 +124,11 @@ type Event struct {
 const (
 	EventOOM      = "oom"
 	EventInitDied = "init-died"
+	// EventHook is the end of a hook, with what it said, quoted.
+	EventHook = "hook"
+	// EventHookFailed is a hook that failed or was not run, or a file that should
+	// have been a hook or subscription and is none.
+	EventHookFailed = "hook-failed"
 )
 
 // Status is how the agent is.

@@ -44,6 +44,10 @@ func receive() {
 		if n == 8 && isStarted(uintptr(word(payload[:]))) {
 			call(unix.SYS_KILL, uintptr(word(payload[:])), uintptr(word(payload[4:])), 0, 0)
 		}
+	case KindNotify:
+		if n == 12 {
+			notify(word(payload[:]), word(payload[4:]), word(payload[8:]))
+		}
 	}
 	for i := range nPassed {
 		call(unix.SYS_CLOSE, passed[i], 0, 0, 0)

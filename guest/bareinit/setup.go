@@ -18,8 +18,9 @@ var (
 )
 
 // setup makes the new mount namespace the users': without the agent's file
-// system, with a /proc that shows the new PID namespace only, and with control
-// groups and /run/cube read-only. Then it gives up what users must not have.
+// system, with a /proc that shows the new PID namespace only and the boot id of this
+// life, and with control groups and /run/cube read-only. Then it gives up what users
+// must not have.
 func setup() (signals uintptr, step, errno uint32) {
 	call(unix.SYS_UMASK, 0o022, 0, 0, 0)
 	if errno := mounts(); errno != 0 {
@@ -64,8 +65,22 @@ func mounts() uint32 {
 	if errno := mount(empty, text("/run/cube\x00"), empty, unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|strict); errno != 0 {
 		return errno
 	}
+	if errno := mountBootID(); errno != 0 {
+		return errno
+	}
 	_, errno = call(unix.SYS_CHDIR, text("/\x00"), 0, 0, 0)
 	return errno
+}
+
+// mountBootID shows users the agent's file in the place of the kernel's, which
+// says the same in every copy of an image.
+func mountBootID() uint32 {
+	const strict = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	empty, at := text("\x00"), text("/proc/sys/kernel/random/boot_id\x00")
+	if errno := mount(text("/run/cube/boot_id\x00"), at, empty, unix.MS_BIND); errno != 0 {
+		return errno
+	}
+	return mount(empty, at, empty, unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|strict)
 }
 
 func mount(source, target, fs, flags uintptr) uint32 {

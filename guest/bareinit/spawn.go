@@ -79,6 +79,10 @@ func openCgroup() (uintptr, uint32) {
 //go:nosplit
 //go:norace
 func child() {
+	if notice.pid != 0 {
+		failedErrno = notice.send()
+		exit(0)
+	}
 	if step, errno := become(); step != 0 {
 		failedStep, failedErrno = step, errno
 		exit(127)

@@ -26,6 +26,10 @@ const (
 	KindStarted = 4 // init → agent: pid, step, errno (uint32 each); without a step it runs
 	KindExited  = 5 // init → agent: pid, wait status (uint32 each)
 	KindFailed  = 6 // init → agent: step, errno (uint32 each) of the setup; init ends
+	// KindNotify is agent → init: uid, pid, signal (uint32 each). Any process may be
+	// named, and it is sent with the rights of uid. The answer is a KindStarted
+	// without a pid: StepNotified, errno.
+	KindNotify = 7
 )
 
 // A request is RequestWords words (uint32), the supplementary groups (uint32
@@ -61,6 +65,7 @@ const (
 	StepMounts                  // setup: mounts
 	StepCapabilities            // setup: capabilities
 	StepSignals                 // setup: signals
+	StepNotified                // none: a signal was sent, or could not be
 )
 
 // UserCapabilities is what root among the users has: Docker's default without

@@ -33,7 +33,7 @@ type Init struct {
 	mntns *os.File
 
 	accounts users.Cache
-	starting chan struct{} // holds one token: one spawn is on its way at a time
+	starting chan struct{} // holds one token: one request is on its way at a time
 	answers  chan answer   // of kindStarted, to whoever holds the token
 	writing  sync.Mutex
 
@@ -44,7 +44,7 @@ type Init struct {
 	done chan struct{} // closed when init and its processes are gone
 }
 
-// answer is what became of a spawn.
+// answer is what became of a request.
 type answer struct {
 	child       *Child
 	step, errno uint32 // why there is no child
@@ -223,31 +223,19 @@ func (i *Init) Spawn(ctx context.Context, q Request, fds [3]int) (*Child, error)
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case i.starting <- struct{}{}:
-	case <-i.done:
-		return nil, ErrInitDied
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	defer func() { <-i.starting }()
-	select {
-	case <-i.answers: // one that nobody asked for
-	default:
-	}
-	defer i.hurry()()
-	if err := i.write(appendFrame(nil, bareinit.KindSpawn, payload), unix.UnixRights(fds[:]...)); err != nil {
+	done, err := i.turn(ctx)
+	if err != nil {
 		return nil, err
 	}
-	select {
-	case a := <-i.answers:
-		if a.child == nil {
-			return nil, q.failure(u, a.step, a.errno)
-		}
-		return a.child, nil
-	case <-i.done:
-		return nil, ErrInitDied
+	defer done()
+	a, err := i.ask(appendFrame(nil, bareinit.KindSpawn, payload), unix.UnixRights(fds[:]...))
+	if err != nil {
+		return nil, err
 	}
+	if a.child == nil {
+		return nil, q.failure(u, a.step, a.errno)
+	}
+	return a.child, nil
 }
 
 // hurry sees to it that init answers within patience or dies, until the function

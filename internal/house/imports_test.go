@@ -111,3 +111,18 @@ func part(dir string) string {
 	second, _, _ := strings.Cut(rest, "/")
 	return first + "/" + second
 }
+
+// TestTheAgentHasNoGeneratorOfItsOwn: it is in every image, and what it drew from a state in
+// its memory would be the same in all copies.
+func TestTheAgentHasNoGeneratorOfItsOwn(t *testing.T) {
+	for _, f := range readTree(t).gos {
+		if f.test() || f.dir != "cmd/cube-guest" && part(f.dir) != "guest" {
+			continue
+		}
+		for _, p := range f.imports() {
+			if p == "math/rand" || p == "math/rand/v2" {
+				t.Errorf("%s imports %s: use crypto/rand, which asks the kernel each time", f.name, p)
+			}
+		}
+	}
+}

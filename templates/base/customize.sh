@@ -16,10 +16,6 @@ chroot "$root" useradd --create-home --uid "$CUBE_UID" --user-group --groups sud
 # No day of the last password change: it would be the day of the build.
 sed -i 's/^\([^:]*:[^:]*:\)[0-9]*:/\1:/' "$root/etc/shadow"
 
-# Every sandbox is a copy: an empty file means "not yet known" to all who read it.
-: >"$root/etc/machine-id"
-rm -f "$root/var/lib/dbus/machine-id"
-
 # What only the build needed, and what names the time or the machine of it.
 rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*
 rm -rf "$root"/var/cache/debconf/*-old "$root"/var/lib/dpkg/*-old "$root"/var/cache/ldconfig
