@@ -37,6 +37,9 @@ func TestGitWorksInsideAsE2BsClientsOfferIt(t *testing.T) { runInside(t, "git") 
 // after a pause and a rollback.
 func TestSecureAccessIsWhatE2BsClientsExpect(t *testing.T) { runInside(t, "secure") }
 
+// TestAKillUnderAnyStreamIsToldAsE2BsClientsExpect: a reset, and then no such sandbox.
+func TestAKillUnderAnyStreamIsToldAsE2BsClientsExpect(t *testing.T) { runInside(t, "killed") }
+
 // runInside runs one program with each client, all at the same time. Together they must
 // leave nothing.
 func runInside(t *testing.T, name string) {
