@@ -34,11 +34,14 @@ func (a *Agent) envd() http.Handler {
 	path, handler := processconnect.NewProcessHandler(&process.Service{Table: a.table}, options)
 	mux.Handle(path, a.authorized(process.Batched(handler)))
 	path, handler = filesystemconnect.NewFilesystemHandler(&filesystem.Service{
-		Runner: a.files,
-		User:   func(h http.Header) string { return process.RequestUser(h, a.table.User()) },
+		Runner:   a.files,
+		Watchers: filesystem.NewWatchers(a.files),
+		User:     func(h http.Header) string { return process.RequestUser(h, a.table.User()) },
 	}, options)
 	mux.Handle(path, a.authorized(handler))
-	mux.Handle("/files", &filesystem.Files{Runner: a.files, Token: a.currentToken, DefaultUser: a.table.User})
+	files := &filesystem.Files{Runner: a.files, Token: a.currentToken, DefaultUser: a.table.User}
+	mux.Handle("/files", files)
+	mux.Handle("POST /files/compose", a.authorized(http.HandlerFunc(files.Compose)))
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("POST /init", a.handleInit)
 	mux.Handle("GET /envs", a.authorized(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -4,19 +4,12 @@
 package filesystem
 
 import (
-	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 
 	"cubesandbox/guest/envdpb/filesystem"
 	"cubesandbox/guest/users"
-
-	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // entry describes a file as Lstat sees it; of a symbolic link, type and mode are
@@ -31,18 +24,19 @@ func entry(path string, names users.Names) (*filesystem.EntryInfo, error) {
 
 func describe(path string, info os.FileInfo, names users.Names) *filesystem.EntryInfo {
 	e := &filesystem.EntryInfo{
-		Name: info.Name(), Path: path, Type: fileType(info.Mode()), Size: info.Size(),
+		Name: valid(info.Name()), Path: valid(path), Type: fileType(info.Mode()), Size: info.Size(),
 		Mode: uint32(info.Mode().Perm()), Permissions: info.Mode().String(),
-		ModifiedTime: timestamppb.New(info.ModTime()),
+		ModifiedTime: timestamp(info.ModTime()),
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		e.Owner, e.Group = names.User(st.Uid), names.Group(st.Gid)
+		e.Owner, e.Group = valid(names.User(st.Uid)), valid(names.Group(st.Gid))
 	}
 	if info.Mode()&os.ModeSymlink != 0 {
 		target := path
 		if t, err := filepath.EvalSymlinks(path); err == nil {
 			target = t
 		}
+		target = valid(target)
 		e.SymlinkTarget, e.IsSymlink = &target, true
 		e.Type = filesystem.FileType_FILE_TYPE_SYMLINK
 		if ti, err := os.Stat(path); err == nil {
@@ -65,49 +59,4 @@ func fileType(m os.FileMode) filesystem.FileType {
 		return filesystem.FileType_FILE_TYPE_FILE
 	}
 	return filesystem.FileType_FILE_TYPE_UNSPECIFIED
-}
-
-// readDir returns at most n entries of a directory, in lexical order.
-func readDir(dir string, n int) ([]os.DirEntry, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	entries, err := f.ReadDir(n)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	return entries, nil
-}
-
-// maxEntries bounds the answer to ListDir.
-const maxEntries = 50_000
-
-// list describes what is in a directory, in lexical order, down to depth levels.
-// It does not follow links below dir.
-func list(dir string, depth int, names users.Names, to []*filesystem.EntryInfo) ([]*filesystem.EntryInfo, error) {
-	entries, err := readDir(dir, maxEntries-len(to)+1)
-	if err != nil {
-		return to, err
-	}
-	for _, d := range entries {
-		if len(to) >= maxEntries {
-			return to, fmt.Errorf("%w: %s has more than %d entries at this depth; list its parts", errTooMany, dir, maxEntries)
-		}
-		path := filepath.Join(dir, d.Name())
-		info, err := d.Info()
-		if err != nil {
-			continue // removed meanwhile
-		}
-		to = append(to, describe(path, info, names))
-		if !info.IsDir() || depth <= 1 {
-			continue
-		}
-		if to, err = list(path, depth-1, names, to); err != nil && !os.IsPermission(err) && !os.IsNotExist(err) {
-			return to, err
-		}
-	}
-	return to, nil
 }

@@ -36,7 +36,7 @@ func (d direct) Do(name string, f func(users.User) error) error {
 func newFiles(t *testing.T) (*Files, string) {
 	t.Helper()
 	home := t.TempDir()
-	return &Files{direct{home}, func() string { return "" }, func() string { return "user" }}, home
+	return &Files{Runner: direct{home}, Token: func() string { return "" }, DefaultUser: func() string { return "user" }}, home
 }
 
 func httpEscape(s string) string { return url.QueryEscape(s) }
@@ -270,7 +270,7 @@ func TestMetadataGoesWithTheFile(t *testing.T) {
 }
 
 func FuzzUpload(f *testing.F) {
-	files := &Files{direct{f.TempDir()}, func() string { return "" }, func() string { return "user" }}
+	files := &Files{Runner: direct{f.TempDir()}, Token: func() string { return "" }, DefaultUser: func() string { return "user" }}
 	f.Add("multipart/form-data; boundary=x", "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\nb\r\n--x--", "")
 	f.Add(octets, "abc", "gzip, identity;q=0")
 	f.Fuzz(func(t *testing.T, kind, body, accept string) {

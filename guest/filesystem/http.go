@@ -27,6 +27,8 @@ type Files struct {
 	Token func() string
 	// DefaultUser returns the user of requests that name none.
 	DefaultUser func() string
+
+	turns turns
 }
 
 // status is an error with an HTTP status.
@@ -83,7 +85,9 @@ func httpError(err error) (int, string) {
 		return http.StatusForbidden, err.Error()
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return http.StatusInsufficientStorage, "not enough disk space available"
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EINVAL):
+	case errors.Is(err, os.ErrNotExist):
+		return http.StatusNotFound, err.Error()
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EISDIR):
 		return http.StatusBadRequest, err.Error()
 	}
 	return http.StatusInternalServerError, err.Error()
@@ -139,11 +143,17 @@ func openRead(path string) (*os.File, os.FileInfo, error) {
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil, &status{http.StatusNotFound, fmt.Sprintf("path '%s' does not exist", path)}
 	}
+	if errors.Is(err, unix.ENXIO) { // a socket, or a device that is not there
+		return nil, nil, notRegular(path)
+	}
 	if err != nil {
 		return nil, nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	file, info, err := regular(fd, path)
-	return file, info, err
+	return regular(fd, path)
+}
+
+func notRegular(path string) error {
+	return &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is not a regular file", path)}
 }
 
 // regular returns the file of a descriptor that was opened without blocking, if
@@ -160,7 +170,7 @@ func regular(fd int, path string) (*os.File, os.FileInfo, error) {
 	case info.IsDir():
 		err = &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is a directory", path)}
 	case !info.Mode().IsRegular():
-		err = &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is not a regular file", path)}
+		err = notRegular(path)
 	}
 	if err != nil {
 		file.Close()
@@ -169,8 +179,13 @@ func regular(fd int, path string) (*os.File, os.FileInfo, error) {
 	return file, info, nil
 }
 
+// partial reports whether a request may be answered by less than the whole file.
+func partial(h http.Header) bool {
+	return h.Get("Range") != "" || h.Get("If-Modified-Since") != "" || h.Get("If-None-Match") != "" || h.Get("If-Range") != ""
+}
+
 // accepted returns the encoding to answer in: gzip if the client asks for it and
-// not for a range, identity, or "" if it wants neither.
+// the whole file is to be sent, identity, or "" if it wants neither.
 func accepted(r *http.Request) string {
 	identity, gz := true, false
 	for part := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
@@ -187,7 +202,7 @@ func accepted(r *http.Request) string {
 		}
 	}
 	switch {
-	case gz && r.Header.Get("Range") == "":
+	case gz && !partial(r.Header):
 		return "gzip"
 	case identity:
 		return "identity"

@@ -7,11 +7,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"cubesandbox/guest/envdpb/filesystem"
-	"cubesandbox/guest/envdpb/filesystem/filesystemconnect"
 	"cubesandbox/guest/spawn"
 	"cubesandbox/guest/users"
+	"cubesandbox/guest/watch"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -23,19 +24,16 @@ type AsUser interface {
 	Do(name string, f func(users.User) error) error
 }
 
-// Service is envd's filesystem.Filesystem. Watching is not implemented yet: its
-// methods answer "unimplemented".
+// Service is envd's filesystem.Filesystem.
 type Service struct {
-	filesystemconnect.UnimplementedFilesystemHandler
 	Runner AsUser
+	// Watchers are those of NewWatchers.
+	Watchers *watch.Set
 	// User returns the user that a request with these headers is from.
 	User func(http.Header) string
+
+	long sync.Mutex // see listing
 }
-
-var errTooMany = errors.New("too many entries")
-
-// maxDepth bounds how deep ListDir goes.
-const maxDepth = 256
 
 // do runs f as the request's user with the path that the user means.
 func (s *Service) do(h http.Header, path string, f func(path string, u users.User) error) error {
@@ -64,7 +62,10 @@ func (s *Service) ListDir(_ context.Context, req *connect.Request[filesystem.Lis
 		if !info.IsDir() {
 			return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path is not a directory: %s", path))
 		}
-		res.Entries, err = list(path, depth, users.ReadNames(), nil)
+		l := listing{names: users.ReadNames(), long: &s.long}
+		defer l.end()
+		err = l.add(path, depth)
+		res.Entries = l.entries
 		return err
 	})
 	return answer(res, err)
@@ -74,11 +75,13 @@ func (s *Service) ListDir(_ context.Context, req *connect.Request[filesystem.Lis
 func (s *Service) MakeDir(_ context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
 	res := &filesystem.MakeDirResponse{}
 	err := s.do(req.Header(), req.Msg.Path, func(path string, _ users.User) error {
-		if info, err := os.Stat(path); err == nil {
-			if info.IsDir() {
-				return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("directory already exists: %s", path))
-			}
+		switch info, err := os.Stat(path); {
+		case err == nil && info.IsDir():
+			return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("directory already exists: %s", path))
+		case err == nil:
 			return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path already exists but it is not a directory: %s", path))
+		case !os.IsNotExist(err):
+			return err
 		}
 		err := os.MkdirAll(path, 0o755)
 		if err == nil {
@@ -137,13 +140,18 @@ func rpcError(err error) error {
 		code = connect.CodeNotFound
 	case errors.Is(err, os.ErrPermission):
 		code = connect.CodePermissionDenied
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG):
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENAMETOOLONG),
+		errors.Is(err, watch.ErrNotDirectory), errors.Is(err, watch.ErrNetwork):
 		code = connect.CodeInvalidArgument
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV):
+		code = connect.CodeFailedPrecondition
 	case errors.Is(err, os.ErrExist), errors.Is(err, unix.ENOTEMPTY):
 		code = connect.CodeAlreadyExists
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, errTooMany):
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, errTooMany), errors.Is(err, watch.ErrTooMany):
 		code = connect.CodeResourceExhausted
-	case errors.Is(err, spawn.ErrInitDied):
+	case errors.Is(err, watch.ErrLost):
+		code = connect.CodeDataLoss
+	case errors.Is(err, spawn.ErrInitDied), errors.Is(err, watch.ErrClosed):
 		code = connect.CodeAborted
 	}
 	return connect.NewError(code, err)

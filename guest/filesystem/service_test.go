@@ -119,7 +119,4 @@ func TestFilesystemService(t *testing.T) {
 	if _, err := s.Stat(ctx, r); code(err) != connect.CodeUnauthenticated {
 		t.Errorf("unknown user: %v", err)
 	}
-	if _, err := s.CreateWatcher(ctx, nil); code(err) != connect.CodeUnimplemented {
-		t.Errorf("watching: %v", err)
-	}
 }

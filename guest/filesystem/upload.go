@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"cubesandbox/guest/spawn"
 	"cubesandbox/guest/users"
@@ -131,64 +132,77 @@ func (u *upload) write(path string, from io.Reader) error {
 		return &status{http.StatusBadRequest, "the path has a NUL byte"}
 	}
 	var file *os.File
+	var info os.FileInfo
 	err := u.files.Runner.Do(u.user, func(account users.User) (err error) {
 		path = spawn.Resolve(account, path)
 		if u.seen[path] {
 			return &status{http.StatusBadRequest, fmt.Sprintf("you cannot upload multiple files to the same path '%s' in one upload request", path)}
 		}
-		file, err = openWrite(path, u.meta)
+		file, info, err = openWrite(path)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	u.seen[path] = true
-	if err := fill(file, from); err != nil {
+	if err := u.fill(file, info, from); err != nil {
 		return err
 	}
 	u.done = append(u.done, uploaded{filepath.Base(path), path, "file", u.meta})
 	return nil
 }
 
-// fill copies a body to a file and closes it.
-func fill(file *os.File, from io.Reader) error {
-	_, err := io.Copy(file, from)
+// piece is how much is copied at once, in bytes: system calls are dear in gVisor.
+const piece = 128 << 10
+
+var pieces = sync.Pool{New: func() any { return new([piece]byte) }}
+
+// fill makes a body the content of a file, which it closes.
+func (u *upload) fill(file *os.File, info os.FileInfo, from io.Reader) error {
+	turn := u.files.turns.begin(info)
+	defer turn.end()
+	err := turn.change(func() error {
+		if err := file.Truncate(0); err != nil {
+			return err
+		}
+		return replaceMetadata(int(file.Fd()), u.meta)
+	})
+	if err == nil {
+		b := pieces.Get().(*[piece]byte)
+		defer pieces.Put(b)
+		_, err = io.CopyBuffer(turnWriter{file, turn}, body{from}, b[:])
+	}
 	if e := file.Close(); err == nil {
 		err = e
-	}
-	var failed *os.PathError
-	if err != nil && !errors.As(err, &failed) { // the body's fault
-		return &status{http.StatusBadRequest, "error reading the body: " + err.Error()}
 	}
 	return err
 }
 
-// openWrite opens a regular file for writing, empty, with its parents.
-func openWrite(path string, meta map[string]string) (*os.File, error) {
+// body is what a client sends. That it cannot be read is the client's fault.
+type body struct{ io.Reader }
+
+func (b body) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		err = &status{http.StatusBadRequest, "error reading the body: " + err.Error()}
+	}
+	return n, err
+}
+
+// openWrite opens a regular file for writing, with its parents.
+func openWrite(path string) (*os.File, os.FileInfo, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0o666)
 	if errors.Is(err, unix.EISDIR) {
-		return nil, &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is a directory", path)}
+		return nil, nil, &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is a directory", path)}
 	}
 	if errors.Is(err, unix.ENXIO) { // a FIFO without reader, or a socket
-		return nil, &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is not a regular file", path)}
+		return nil, nil, notRegular(path)
 	}
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	file, _, err := regular(fd, path)
-	if err != nil {
-		return nil, err
-	}
-	err = file.Truncate(0)
-	if err == nil {
-		err = replaceMetadata(int(file.Fd()), meta)
-	}
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
+	return regular(fd, path)
 }

@@ -1,0 +1,132 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"cubesandbox/guest/envdpb/filesystem"
+)
+
+func TestAWriterOfSmallPiecesIsOneEvent(t *testing.T) {
+	var q queue
+	q.reserve = func(int) bool { return true }
+	write := Event{Name: "f", Type: filesystem.EventType_EVENT_TYPE_WRITE}
+	for range 10 * maxEvents {
+		if !q.put(write) {
+			t.Fatal("there is no room")
+		}
+	}
+	create := Event{Name: "f", Type: filesystem.EventType_EVENT_TYPE_CREATE}
+	q.put(create)
+	q.put(create) // between the two somebody removed it
+	if got := q.take(); !slices.Equal(got, []Event{write, create, create}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// TestAWatcherThatHasLostEventsGivesWhatItHasAndSaysSo: nothing is left out silently.
+func TestAWatcherThatHasLostEventsGivesWhatItHasAndSaysSo(t *testing.T) {
+	s, home := newSet(t)
+	w := open(t, s, "~", Options{})
+	for i := range maxEvents + 10 {
+		do(t, os.Symlink(".", fmt.Sprintf("%s/%d", home, i)))
+		if w.over() {
+			break
+		}
+	}
+	<-w.done
+	got, err := w.Take()
+	for i, e := range got {
+		if want := fmt.Sprint(i); e.Name != want {
+			t.Fatalf("event %d is of %q, want %q", i, e.Name, want)
+		}
+	}
+	if len(got) != maxEvents || err != nil {
+		t.Errorf("%d events, %v", len(got), err)
+	}
+	for range 2 {
+		if got, err := w.Take(); got != nil || !errors.Is(err, ErrLost) {
+			t.Errorf("then %d events, %v; want that some were lost", len(got), err)
+		}
+	}
+	if s.queued != 0 || s.watches != 0 {
+		t.Errorf("%d bytes and %d watches are held", s.queued, s.watches)
+	}
+}
+
+func TestWatchersAreBoundedAndThoseThatAreOverMakeRoom(t *testing.T) {
+	s, _ := newSet(t)
+	var ids []string
+	for range maxWatchers {
+		w, err := s.Open("user", "~", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, s.Keep(w))
+	}
+	if _, err := s.Open("user", "~", Options{}); !errors.Is(err, ErrTooMany) {
+		t.Errorf("one too many: %v", err)
+	}
+	s.Find(ids[0]).end(ErrLost)
+	w, err := s.Open("user", "~", Options{})
+	if err != nil || s.Find(ids[0]) != nil {
+		t.Fatalf("in the place of one that is over: %v", err)
+	}
+	w.Close()
+	for _, id := range ids[1:] {
+		if len(id) != 21 || id[0] != 'w' || !s.Remove(id) || s.Remove(id) {
+			t.Errorf("watcher %q", id)
+		}
+	}
+	if len(s.open) != 0 || len(s.kept) != 0 || s.watches != 0 {
+		t.Errorf("%d watchers and %d watches are left", len(s.open), s.watches)
+	}
+}
+
+func TestAWatcherThatWouldWatchTooMuchSaysSo(t *testing.T) {
+	s, home := newSet(t)
+	do(t, os.MkdirAll(home+"/d/a", 0o755), os.Mkdir(home+"/e", 0o755))
+	s.watches = maxWatches - 2
+	if _, err := s.Open("user", "~", Options{Recursive: true}); !errors.Is(err, ErrTooMany) {
+		t.Errorf("four directories: %v", err)
+	}
+	w := open(t, s, "d", Options{Recursive: true})
+	do(t, os.Mkdir(home+"/d/b", 0o755))
+	until(t, w, "create b")
+	<-w.done
+	if _, err := w.Take(); !errors.Is(err, ErrTooMany) {
+		t.Errorf("a third directory: %v", err)
+	}
+	if s.watches != maxWatches-2 {
+		t.Errorf("%d watches are held", s.watches-maxWatches+2)
+	}
+}
+
+func TestAClosedWatcherSaysSo(t *testing.T) {
+	s, _ := newSet(t)
+	w, err := s.Open("user", "~", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if err := w.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.Take(); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("\x01\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x10\x00\x00\x00name\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, c := range parse(b) {
+			if len(c.name) > len(b) {
+				t.Error(c)
+			}
+		}
+	})
+}
