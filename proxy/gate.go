@@ -51,6 +51,9 @@ func (p *Proxy) serve(w *recorder, r *http.Request, t target) {
 	// Before anything is done for the request: a stranger must neither wake a sandbox
 	// nor keep it awake.
 	known, no := p.check(r, t)
+	if p.pages(w, r, t, known) {
+		return
+	}
 	if no != nil {
 		say(w, r, *no)
 		return

@@ -71,7 +71,6 @@ type Proxy struct {
 	log       *slog.Logger
 	metrics   *metrics
 	patience  time.Duration // headerTime, but in tests
-	searches  chan struct{} // has one for each search by signature
 	server    *http.Server
 	plain     *http.Transport // HTTP/1.1 to the guest
 	h2c       *http.Transport // HTTP/2 to the guest, for gRPC
@@ -83,6 +82,8 @@ type Proxy struct {
 	closing  atomic.Bool
 	serving  work // calls of Serve
 	working  work // requests, open streams and upgraded connections included
+
+	searches chan struct{} // has one for each search by signature
 }
 
 // New makes a proxy. It serves when Serve is called.
@@ -93,7 +94,8 @@ func New(c Config) (*Proxy, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Proxy{sandboxes: c.Sandboxes, tls: c.TLS, key: c.Key, log: c.Log, patience: headerTime, searches: make(chan struct{}, mostSearches)}
+	p := &Proxy{sandboxes: c.Sandboxes, tls: c.TLS, key: c.Key, log: c.Log, patience: headerTime}
+	p.searches = make(chan struct{}, mostSearches)
 	var ok bool
 	if p.domain, ok = hostOnly(c.Domain); !ok {
 		return nil, fmt.Errorf("domain %q: want a host name: %w", c.Domain, cube.ErrInvalid)

@@ -9,7 +9,7 @@ const out = async (cmd, opts) => (await commands.run(cmd, opts)).stdout
 const gone = (name) => out(`until ! pgrep -f '^${name}'; do sleep 0.01; done >/dev/null`, { timeoutMs: 20_000 })
 
 console.log('what a command starts with')
-assert.equal(await out('shopt -q login_shell && echo "$HOME $USER $LOGNAME $PWD"'), '/home/user user user /home/user\n')
+assert.equal(await out('shopt -q login_shell && echo "$HOME $USER $LOGNAME $PWD $E2B_SANDBOX"'), '/home/user user user /home/user true\n')
 assert.equal(await out('echo "$HOME $USER $LOGNAME $PWD"', { user: 'root' }), '/root root root /root\n')
 assert.match(await out('echo $PATH'), /(^|:)\/usr\/bin(:|\n)/)
 assert.equal(await out('echo $A $B $C', { envs: { B: 'command', C: 'a b "c" $d \n沙' } }), 'sandbox command a b "c" $d 沙\n')

@@ -18,7 +18,7 @@ async def main():
         await out(f"until ! pgrep -f '^{name}'; do sleep 0.01; done >/dev/null", timeout=20)
 
     print("what a command starts with")
-    assert await out('shopt -q login_shell && echo "$HOME $USER $LOGNAME $PWD"') == "/home/user user user /home/user\n"
+    assert await out('shopt -q login_shell && echo "$HOME $USER $LOGNAME $PWD $E2B_SANDBOX"') == "/home/user user user /home/user true\n"
     assert await out('echo "$HOME $USER $LOGNAME $PWD"', user="root") == "/root root root /root\n"
     assert "/usr/bin" in (await out("echo $PATH")).strip().split(":")
     odd = 'a b "c" $d \n沙'
