@@ -50,13 +50,19 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Proxy) serve(w *recorder, r *http.Request, t target) {
 	// Before anything is done for the request: a stranger must neither wake a sandbox
 	// nor keep it awake.
-	if no := p.check(r, t); no != nil {
+	known, no := p.check(r, t)
+	if p.pages(w, r, t, known) {
+		return
+	}
+	if no != nil {
 		say(w, r, *no)
 		return
 	}
 	// Then it counts as traffic, and only then is looked at where the sandbox is: one
 	// that is idle may be about to be paused.
-	defer p.sandboxes.Touch(t.id)()
+	if !p.stranger(r, t, known) {
+		defer p.sandboxes.Touch(t.id)()
+	}
 	var before cube.Generation
 	for range mostLives {
 		route, no := p.admit(r, t)
@@ -75,17 +81,16 @@ func (p *Proxy) serve(w *recorder, r *http.Request, t target) {
 }
 
 // check decides whether a request may go to its target at all.
-func (p *Proxy) check(r *http.Request, t target) *answer {
+func (p *Proxy) check(r *http.Request, t target) (cube.Route, *answer) {
 	route, no := p.route(r, t)
 	switch {
 	case no != nil:
-		return no
 	case t.port == envdPort && isInternal(r, t):
-		return &answer{SandboxID: t.id, Message: "not found", Code: http.StatusNotFound}
+		no = &answer{SandboxID: t.id, Message: "not found", Code: http.StatusNotFound}
 	case !p.may(r, t, route):
-		return &answer{SandboxID: t.id, Message: "This sandbox is private: send its traffic token in the header " + trafficHeaders[0], Code: http.StatusForbidden}
+		no = &answer{SandboxID: t.id, Message: "This sandbox is private: send its traffic token in the header " + trafficHeaders[0], Code: http.StatusForbidden}
 	}
-	return nil
+	return route, no
 }
 
 func (p *Proxy) route(r *http.Request, t target) (cube.Route, *answer) {
@@ -120,7 +125,7 @@ func (p *Proxy) admit(r *http.Request, t target) (cube.Route, *answer) {
 // wake brings a sandbox back for a request, which waits.
 func (p *Proxy) wake(r *http.Request, t target, was cube.Route) (cube.Route, *answer) {
 	// Only who could have talked to the agent may wake it by talking to it.
-	if t.port == envdPort && was.AccessToken != "" && !p.knows(r, t, was) {
+	if p.stranger(r, t, was) {
 		return was, &answer{SandboxID: t.id, Message: "unauthorized access, please provide a valid access token", Code: http.StatusUnauthorized}
 	}
 	route, err := p.sandboxes.Wake(r.Context(), t.id)
@@ -152,11 +157,20 @@ func (p *Proxy) may(r *http.Request, t target, route cube.Route) bool {
 	return slices.ContainsFunc(trafficHeaders, func(h string) bool { return same(r.Header.Get(h), route.TrafficToken) }) || p.hasKey(r)
 }
 
-// knows reports whether a request has the access token, a signature made with it,
-// or the key to everything.
+// knows reports whether a request has the access token, a link that was signed with it
+// and is still good, or the key to everything.
 func (p *Proxy) knows(r *http.Request, t target, route cube.Route) bool {
-	return same(r.Header.Get(accessHeader), route.AccessToken) || p.hasKey(r) ||
-		pathOf(r, t) == "/files" && signer(r)(route.AccessToken)
+	if same(r.Header.Get(accessHeader), route.AccessToken) || p.hasKey(r) {
+		return true
+	}
+	l, ok := linkOf(r)
+	return ok && isLink(r, pathOf(r, t)) && l.fits(route.AccessToken) && !l.expired(time.Now())
+}
+
+// stranger reports whether a request talks to the agent without what it asks for. Of
+// what it may have (whether the agent is well, and why it is refused) nothing counts.
+func (p *Proxy) stranger(r *http.Request, t target, route cube.Route) bool {
+	return t.port == envdPort && route.AccessToken != "" && !p.knows(r, t, route)
 }
 
 func (p *Proxy) hasKey(r *http.Request) bool {

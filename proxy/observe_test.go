@@ -76,7 +76,7 @@ func TestTheLogHasEachRequestAndNoSecret(t *testing.T) {
 	w.serve(id, 1, 80, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	token := w.routes[id].AccessToken
 	q := url.Values{"path": {"/secret-file"}}
-	q.Set("signature", string(signature(q, "read", token)))
+	q.Set("signature", signed(q, "read", token))
 	headers := []string{keyHeader, key, accessHeader, token, trafficHeaders[0], "traffic-secret", "Authorization", "Bearer " + key, "Cookie", "cookie-secret"}
 	w.get(name(id, envdPort), "/files?"+q.Encode(), headers...)
 	w.get("localhost", "/files?"+q.Encode(), headers...)

@@ -82,6 +82,8 @@ type Proxy struct {
 	closing  atomic.Bool
 	serving  work // calls of Serve
 	working  work // requests, open streams and upgraded connections included
+
+	searches chan struct{} // has one for each search by signature
 }
 
 // New makes a proxy. It serves when Serve is called.
@@ -93,6 +95,7 @@ func New(c Config) (*Proxy, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Proxy{sandboxes: c.Sandboxes, tls: c.TLS, key: c.Key, log: c.Log, patience: headerTime}
+	p.searches = make(chan struct{}, mostSearches)
 	var ok bool
 	if p.domain, ok = hostOnly(c.Domain); !ok {
 		return nil, fmt.Errorf("domain %q: want a host name: %w", c.Domain, cube.ErrInvalid)

@@ -1,9 +1,6 @@
 package proxy
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/base64"
 	"fmt"
 	"net"
 	"net/http"
@@ -76,7 +73,7 @@ func (p *Proxy) targetOf(r *http.Request) (target, *refusal) {
 	if strings.HasPrefix(r.URL.Path, pathPrefix) {
 		return byPath(r.URL)
 	}
-	if signed(r) {
+	if isLink(r, r.URL.Path) {
 		return p.bySignature(r)
 	}
 	return target{}, &refusal{http.StatusBadRequest, "This is the data plane of sandboxes, and the request names none: use the host <port>-<sandbox id>." +
@@ -138,43 +135,4 @@ func newTarget(id, port, prefix string) (target, *refusal) {
 		return target{}, &refusal{http.StatusBadRequest, fmt.Sprintf("Invalid sandbox port %.16q: want 1 to 65535", port)}
 	}
 	return target{sandbox, uint16(n), prefix}, nil
-}
-
-// signed reports whether a request has a file URL that says by its signature who
-// may use it.
-func signed(r *http.Request) bool {
-	return r.URL.Path == "/files" && r.URL.Query().Get("signature") != ""
-}
-
-// bySignature finds the sandbox whose access token a signed file URL was made
-// with. That the URL has not expired is for the agent to say.
-func (p *Proxy) bySignature(r *http.Request) (target, *refusal) {
-	id, ok := p.sandboxes.ByToken(signer(r))
-	if !ok {
-		return target{}, &refusal{http.StatusUnauthorized, "invalid signature"}
-	}
-	return target{id: id, port: envdPort}, nil
-}
-
-// signer is whether a file URL was signed with a token. It takes a time that does
-// not depend on how much of the signature is right.
-func signer(r *http.Request) (fits func(token string) bool) {
-	q := r.URL.Query()
-	given := []byte(q.Get("signature"))
-	op := "read"
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		op = "write"
-	}
-	return func(token string) bool { return subtle.ConstantTimeCompare(given, signature(q, op, token)) == 1 }
-}
-
-// signature is that of a file URL (E2B, envd's method signing): "v1_" and the
-// SHA-256 of path:operation:user:token[:expiration], in base64 without padding.
-func signature(q url.Values, op, token string) []byte {
-	s := q.Get("path") + ":" + op + ":" + q.Get("username") + ":" + token
-	if exp := q.Get("signature_expiration"); exp != "" {
-		s += ":" + exp
-	}
-	sum := sha256.Sum256([]byte(s))
-	return []byte("v1_" + base64.RawStdEncoding.EncodeToString(sum[:]))
 }

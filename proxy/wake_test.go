@@ -66,7 +66,7 @@ func TestAStrangerWakesNobody(t *testing.T) {
 	id := w.sandbox(paused, func(r *cube.Route) { r.TrafficToken = "secret" })
 	token := w.routes[id].AccessToken
 	q := url.Values{"path": {"x"}}
-	q.Set("signature", string(signature(q, "read", token)))
+	q.Set("signature", signed(q, "read", token))
 	for what, c := range map[string]struct {
 		port    int
 		path    string

@@ -33,15 +33,16 @@ type world struct {
 	addr string
 	ca   *ca.CA
 
-	mu      sync.Mutex
-	routes  map[cube.SandboxID]cube.Route
-	ports   map[string]string // id-generation-port → address of the guest's server
-	guests  map[cube.SandboxID][]*net.TCPConn
-	open    int // requests that were touched and are not done
-	touches int
-	wakes   int
-	dials   int
-	wake    error
+	mu       sync.Mutex
+	routes   map[cube.SandboxID]cube.Route
+	ports    map[string]string // id-generation-port → address of the guest's server
+	guests   map[cube.SandboxID][]*net.TCPConn
+	open     int // requests that were touched and are not done
+	touches  int
+	wakes    int
+	dials    int
+	searches int
+	wake     error
 	// dialed is called before each dial, if set.
 	dialed func(id cube.SandboxID, gen cube.Generation)
 
@@ -190,9 +191,24 @@ func (w *world) woken() int {
 	return w.wakes
 }
 
+// searched is how often ByToken was called.
+func (w *world) searched() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.searches
+}
+
+// forget has it that a sandbox never was.
+func (w *world) forget(id cube.SandboxID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.routes, id)
+}
+
 func (w *world) ByToken(fits func(string) bool) (found cube.SandboxID, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.searches++
 	for id, r := range w.routes {
 		if fits(r.AccessToken) {
 			found, ok = id, true

@@ -25,14 +25,16 @@ type language struct {
 	options        []string
 	// packages are put where the programs look for them: name, and where it is in home.
 	packages map[string]string
+	// args are given to every program, and beside lie these files of its folder.
+	args, beside []string
 }
 
 var (
-	newestJS = language{"js", ".mjs", "bin/node", nil, map[string]string{"e2b": "js/node_modules/e2b"}}
-	olderJS  = language{"js", ".mjs", "bin/node", nil, map[string]string{"e2b": "js/node_modules/e2b-2.39"}}
-	python   = language{"python", ".py", "python/bin/python", []string{"-c", andNoMore}, nil}
-	cubePy   = language{"cubesandbox", ".py", "python/bin/python", nil, nil}
-	article  = language{"article", ".py", "python/bin/python", nil, nil}
+	newestJS = language{"js", ".mjs", "bin/node", nil, map[string]string{"e2b": "js/node_modules/e2b"}, nil, nil}
+	olderJS  = language{"js", ".mjs", "bin/node", nil, map[string]string{"e2b": "js/node_modules/e2b-2.39"}, nil, nil}
+	python   = language{"python", ".py", "python/bin/python", []string{"-c", andNoMore}, nil, nil, nil}
+	cubePy   = language{"cubesandbox", ".py", "python/bin/python", nil, nil, nil, nil}
+	article  = language{"article", ".py", "python/bin/python", nil, nil, nil, nil}
 )
 
 // andNoMore runs a program and then ends the process as it is: the native part of E2B's
@@ -75,6 +77,14 @@ func runProgram(t *testing.T, l language, name string, env map[string]string, pr
 // runProgramIn runs it in a folder that somebody else can look into.
 func runProgramIn(t *testing.T, dir string, l language, name string, env map[string]string, prefix []string, args ...string) string {
 	t.Helper()
+	out := runBeside(t, dir, l, name, env, prefix, args...)
+	leftNothing(t)
+	return out
+}
+
+// runBeside runs it while others may have sandboxes.
+func runBeside(t *testing.T, dir string, l language, name string, env map[string]string, prefix []string, args ...string) string {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", l.folder, name+l.ending))
 	if err != nil {
 		t.Fatal(err)
@@ -90,9 +100,10 @@ func runProgramIn(t *testing.T, dir string, l language, name string, env map[str
 			t.Fatal(err)
 		}
 	}
+	putBeside(t, dir, l.folder, l.beside)
 	ctx, cancel := context.WithTimeout(t.Context(), programTime)
 	defer cancel()
-	argv := slices.Concat(prefix, []string{filepath.Join(home, l.interpreter)}, l.options, []string{name + l.ending}, args)
+	argv := slices.Concat(prefix, []string{filepath.Join(home, l.interpreter)}, l.options, []string{name + l.ending}, l.args, args)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LANG=C.UTF-8", "PYTHONUNBUFFERED=1", "PYTHONFAULTHANDLER=1", "PYTHONDONTWRITEBYTECODE=1"}
@@ -112,7 +123,6 @@ func runProgramIn(t *testing.T, dir string, l language, name string, env map[str
 		}
 		t.Fatalf("%v\n%s%s", err, out, said)
 	}
-	leftNothing(t)
 	return string(out)
 }
 

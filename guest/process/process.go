@@ -12,6 +12,7 @@ import (
 
 	"cubesandbox/guest/envdpb/process"
 	"cubesandbox/guest/spawn"
+	"cubesandbox/guest/users"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -116,6 +117,8 @@ func startError(err error) error {
 		if code == 0 {
 			code = connect.CodeInternal
 		}
+	case errors.Is(err, users.ErrUnknown): // a terminal is opened as its user beforehand
+		code = connect.CodeUnauthenticated
 	case errors.Is(err, spawn.ErrInitDied):
 		code = connect.CodeAborted
 	case errors.Is(err, context.DeadlineExceeded):

@@ -11,6 +11,7 @@ import (
 
 	"cubesandbox/guest/envdpb/process"
 	"cubesandbox/guest/spawn"
+	"cubesandbox/guest/users"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -248,6 +249,7 @@ func TestErrorsHaveTheirCodes(t *testing.T) {
 		&spawn.Error{Failure: spawn.FailureCommand}: connect.CodeInvalidArgument,
 		&spawn.Error{Failure: spawn.FailureLimit}:   connect.CodeResourceExhausted,
 		&spawn.Error{Failure: 200}:                  connect.CodeInternal,
+		fmt.Errorf("%w: 'x'", users.ErrUnknown):     connect.CodeUnauthenticated,
 		spawn.ErrInitDied:                           connect.CodeAborted,
 		context.DeadlineExceeded:                    connect.CodeDeadlineExceeded,
 		errors.New("other"):                         connect.CodeInternal,

@@ -111,10 +111,13 @@ func Resolve(u users.User, path string) string {
 	return filepath.Clean(path)
 }
 
+// inSandbox is by which programs made for E2B know where they run.
+const inSandbox = "E2B_SANDBOX=true"
+
 // environment puts the request's variables over those of the account; of equal
 // names the last wins.
 func environment(u users.User, extra []string) []string {
-	all := append([]string{"PATH=" + DefaultPath, "HOME=" + u.Home, "USER=" + u.Name, "LOGNAME=" + u.Name}, extra...)
+	all := append([]string{"PATH=" + DefaultPath, "HOME=" + u.Home, "USER=" + u.Name, "LOGNAME=" + u.Name, inSandbox}, extra...)
 	at := make(map[string]int, len(all))
 	env := all[:0]
 	for _, kv := range all {

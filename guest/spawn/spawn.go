@@ -28,7 +28,7 @@ type Request struct {
 	User string
 	Cmd  string
 	Args []string
-	// Env comes on top of PATH, HOME, USER and LOGNAME, as NAME=value.
+	// Env comes on top of PATH, HOME, USER, LOGNAME and E2B_SANDBOX, as NAME=value.
 	Env []string
 	// Cwd is the working directory; empty means the user's home, relative means
 	// below it.

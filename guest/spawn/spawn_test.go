@@ -25,7 +25,7 @@ func TestResolveStartsAtHome(t *testing.T) {
 
 func TestLaterVariablesWin(t *testing.T) {
 	got := environment(account, []string{"A=1", "PATH=/x", "A=2", "=bad", "alsobad", "NUL=\x00", "EMPTY="})
-	want := []string{"PATH=/x", "HOME=/home/user", "USER=user", "LOGNAME=user", "A=2", "EMPTY="}
+	want := []string{"PATH=/x", "HOME=/home/user", "USER=user", "LOGNAME=user", "E2B_SANDBOX=true", "A=2", "EMPTY="}
 	if !slices.Equal(got, want) {
 		t.Errorf("environment = %q, want %q", got, want)
 	}
