@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -62,7 +63,8 @@ func (s *Server) Ask(ctx context.Context, id cube.SandboxID, path string) (a Wor
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return a, fmt.Errorf("sandbox %s, %s: %s", id, path, res.Status)
+		said, err := io.ReadAll(io.LimitReader(res.Body, 500))
+		return a, errors.Join(fmt.Errorf("sandbox %s, %s: %s: %s", id, path, res.Status, said), err)
 	}
 	if err := json.NewDecoder(res.Body).Decode(&a); err != nil {
 		return a, fmt.Errorf("sandbox %s, %s: %w", id, path, err)

@@ -67,15 +67,15 @@ func template() string {
 	return "base"
 }
 
-// turns is how many snapshots and rollbacks each program goes through.
-func turns() int {
+// form is what a test is to do in make test, in make check and in make soak.
+func form[T any](test, check, soak T) T {
 	switch lab.Form() {
 	case "ci":
-		return 2
+		return check
 	case "long":
-		return 20
+		return soak
 	}
-	return 1
+	return test
 }
 
 // chance is a test's, the same at each run where CUBE_SEED is.

@@ -34,7 +34,7 @@ func TestProgramsOfTheRealWorldGoOnFromRandomMoments(t *testing.T) {
 		mu.Unlock()
 		began := time.Now()
 		if err := c.run(t.Context()); err != nil {
-			t.Errorf("%s: turn %d: %v", c.program.name, c.turn, err)
+			t.Errorf("%s: turn %d: %v; the server's log has\n%s", c.program.name, c.turn, err, s.Warnings(5))
 		}
 		t.Logf("%s: %d turns, %d clones in %v", c.program.name, c.turn, c.clones, time.Since(began).Round(time.Second/10))
 		return true
@@ -73,18 +73,18 @@ func (c *course) run(ctx context.Context) (err error) {
 	if c.program.visited {
 		c.visitor = visit(ctx, c.box.ID, rand.New(rand.NewPCG(c.random.Uint64(), 2)), span{})
 	}
-	for c.turn = 1; c.turn <= turns(); c.turn++ {
+	for c.turn = 1; c.turn <= c.program.turns(); c.turn++ {
 		k, err := c.save(ctx)
 		if err != nil {
 			return fmt.Errorf("snapshot: %w", err)
-		}
-		if err := s.Progress(ctx, c.box.ID, k.was); err != nil {
-			return fmt.Errorf("after the snapshot: %w", err)
 		}
 		if c.turn%cloneEach == 1 {
 			if err := c.clone(ctx, k); err != nil {
 				return fmt.Errorf("clone: %w", err)
 			}
+		}
+		if err := s.Progress(ctx, c.box.ID, k.was); err != nil {
+			return fmt.Errorf("the source after the snapshot: %w", err)
 		}
 		if err := c.rollback(ctx); err != nil {
 			return fmt.Errorf("rollback: %w", err)

@@ -24,6 +24,15 @@ type program struct {
 	visited       bool // from outside, on servedPort
 }
 
+// turns is how many snapshots and rollbacks a program goes through. After each, jobs are
+// waited for.
+func (p program) turns() int {
+	if p.jobs {
+		return form(1, 1, 20)
+	}
+	return form(1, 2, 20)
+}
+
 // servedPort is where servers listen inside, on every address.
 const servedPort = 8080
 

@@ -22,7 +22,7 @@ NGINX = """
 daemon off; worker_processes 2; error_log %(data)s/error.log; pid %(data)s/pid;
 events {}
 http {
-  access_log %(data)s/log/access.log seq; log_format seq "$connection $connection_requests $status";
+  log_format seq "$connection $connection_requests $status"; access_log %(data)s/log/access.log seq;
   keepalive_timeout 1d; keepalive_requests 1000000000; sendfile on; client_body_temp_path %(data)s/body;
   server { listen 8080; root %(data)s/www; location / { add_header X-Seq "$connection $connection_requests"; } }
 }

@@ -10,7 +10,7 @@ import tarfile
 import jobs
 import work
 
-PACKAGES, FILES = 8, 25  # files of each
+PACKAGES, FILES = 6, 10  # files of each
 NPM = "/opt/npm/bin/npm-cli.js"
 
 

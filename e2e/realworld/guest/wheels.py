@@ -11,7 +11,7 @@ import zipfile
 import jobs
 import work
 
-WHEELS, MODULES = 5, 30  # modules of each
+WHEELS, MODULES = 4, 15  # modules of each
 SOURCES = "box_sources"
 
 
