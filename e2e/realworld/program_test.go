@@ -47,6 +47,7 @@ var all = []program{
 	{name: "node", command: "kept.py data node server.js", more: true, visited: true},
 	{name: "go", command: "kept.py data ./goserver", visited: true},
 	{name: "sqlite", command: "ledger.py data"},
+	{name: "held", command: "held.py data"},
 	{name: "asyncio", command: "loops.py data"},
 }
 
