@@ -81,18 +81,18 @@ func TestThirtyClonesOf300MiBTakeLittleMemory(t *testing.T) {
 }
 
 // alone: a byte that is changed in a clone is changed in no other.
-func alone(t *testing.T, made []client.Sandbox, was state) {
+func alone(t *testing.T, made []client.Sandbox, was lab.Working) {
 	t.Helper()
-	if _, err := ask(t.Context(), made[0].ID, "spoil"); err != nil {
+	if _, err := s.Ask(t.Context(), made[0].ID, "spoil"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(t.Context(), made[0].ID, "check"); !errors.Is(err, errWrong) {
-		t.Errorf("a byte was changed, and the program says %v, want %v", err, errWrong)
+	if _, err := s.Ask(t.Context(), made[0].ID, "check"); !errors.Is(err, lab.ErrWrong) {
+		t.Errorf("a byte was changed, and the program says %v, want %v", err, lab.ErrWrong)
 	}
 	last := made[len(made)-1].ID
-	now, err := ask(t.Context(), last, "check")
+	now, err := s.Ask(t.Context(), last, "check")
 	if err == nil {
-		err = now.follows(was)
+		err = now.Follows(was)
 	}
 	if err != nil {
 		t.Errorf("after a byte was changed in %s: %v", made[0].ID, err)
@@ -123,7 +123,7 @@ func (m *meter) read(when string) footprint.Footprint {
 }
 
 // clones asks all of them, two at a time; they are measured from now on.
-func (m *meter) clones(ctx context.Context, made []client.Sandbox, path string, was state) {
+func (m *meter) clones(ctx context.Context, made []client.Sandbox, path string, was lab.Working) {
 	m.t.Helper()
 	var mu sync.Mutex // guards next
 	next := made
@@ -132,9 +132,9 @@ func (m *meter) clones(ctx context.Context, made []client.Sandbox, path string, 
 		b := next[0]
 		next = next[1:]
 		mu.Unlock()
-		now, err := ask(ctx, b.ID, path)
+		now, err := s.Ask(ctx, b.ID, path)
 		if err == nil {
-			err = now.follows(was)
+			err = now.Follows(was)
 		}
 		if err != nil {
 			m.t.Errorf("clone %s: %v", b.ID, err)

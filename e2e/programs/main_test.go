@@ -11,12 +11,8 @@ package programs
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"cubesandbox/client"
@@ -39,10 +35,10 @@ func ready(ctx context.Context) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := buildTemplate(filepath.Join(dir, template)); err != nil {
+	if err := s.BuildPrograms(dir); err != nil {
 		return err
 	}
-	if goheap, err = buildGo(ctx, filepath.Join(dir, "goheap")); err != nil {
+	if goheap, err = lab.BuildGo(ctx, "goheap", filepath.Join(dir, "goheap")); err != nil {
 		return err
 	}
 	b, err := s.API.Create(ctx, client.NewSandbox{Template: template})
@@ -54,48 +50,7 @@ func ready(ctx context.Context) (err error) {
 }
 
 // template is the name of the one in which programs run.
-const template = "programs"
-
-// buildTemplate makes it, of base and of what this package adds. Its root file system is
-// kept by content, as that of base is.
-func buildTemplate(dir string) error {
-	err := os.CopyFS(dir, os.DirFS(filepath.Join(lab.Root(), "templates", "base")))
-	if err == nil {
-		err = os.Remove(filepath.Join(dir, "template.toml"))
-	}
-	if err == nil {
-		err = os.CopyFS(dir, os.DirFS("template"))
-	}
-	if err != nil {
-		return fmt.Errorf("the template's folder: %w", err)
-	}
-	var said strings.Builder
-	cmd := s.Command("template", "build", dir)
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("build the template: %w: %s", err, said.String())
-	}
-	return nil
-}
-
-// buildGo makes the Go program. Its sources are read, so that go test knows that the
-// result depends on them.
-func buildGo(ctx context.Context, to string) ([]byte, error) {
-	if err := fs.WalkDir(os.DirFS("goheap"), ".", func(name string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			_, err = os.ReadFile(filepath.Join("goheap", name))
-		}
-		return err
-	}); err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", to, "./goheap")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("go build ./goheap: %w: %s", err, out)
-	}
-	return os.ReadFile(to)
-}
+const template = lab.ProgramsTemplate
 
 // form is what a test is to do in make test, in make check and in make soak.
 func form[T any](test, check, soak T) T {

@@ -137,11 +137,11 @@ func (c *chain) run(ctx context.Context, d time.Duration) (err error) {
 // one before too.
 func (c *chain) spoil(ctx context.Context) error {
 	// What it is asked first may already say so.
-	if _, err := ask(ctx, c.now.box.ID, "spoil"); err != nil && !errors.Is(err, errWrong) {
+	if _, err := s.Ask(ctx, c.now.box.ID, "spoil"); err != nil && !errors.Is(err, lab.ErrWrong) {
 		return err
 	}
-	if _, err := ask(ctx, c.now.box.ID, "check"); !errors.Is(err, errWrong) {
-		return fmt.Errorf("a byte was changed, and the program says %v, want %w", err, errWrong)
+	if _, err := s.Ask(ctx, c.now.box.ID, "check"); !errors.Is(err, lab.ErrWrong) {
+		return fmt.Errorf("a byte was changed, and the program says %v, want %w", err, lab.ErrWrong)
 	}
 	return nil
 }

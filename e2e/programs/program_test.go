@@ -60,7 +60,7 @@ func chosen(t *testing.T) (out []program) {
 const home = "/root/programs"
 
 // start makes a sandbox in which the program works, and returns when it has answered.
-func (p program) start(ctx context.Context) (b client.Sandbox, was state, err error) {
+func (p program) start(ctx context.Context) (b client.Sandbox, was lab.Working, err error) {
 	b, err = s.API.Create(ctx, client.NewSandbox{Template: template, Timeout: cube.NeverTimeout})
 	if err != nil {
 		return b, was, err
@@ -78,7 +78,7 @@ func (p program) start(ctx context.Context) (b client.Sandbox, was state, err er
 		return b, was, err
 	}
 	err = lab.Until(time.Minute, "the program answers", func() (err error) {
-		was, err = ask(ctx, b.ID, "check")
+		was, err = s.Ask(ctx, b.ID, "check")
 		return err
 	})
 	if err != nil {

@@ -7,29 +7,30 @@ import (
 
 	cube "cubesandbox"
 	"cubesandbox/client"
+	"cubesandbox/e2e/lab"
 )
 
 // one is a sandbox in which the program works, and the program as it was seen last.
 type one struct {
 	box client.Sandbox
-	was state
+	was lab.Working
 }
 
 // saved is a snapshot, and the program as it was seen last before it.
 type saved struct {
 	image  cube.ImageID
 	source cube.SandboxID
-	was    state
+	was    lab.Working
 }
 
 // keptSnapshots is how many of them are not deleted.
 const keptSnapshots = 3
 
 // look has the program compare all that it holds.
-func (o *one) look(ctx context.Context) (state, error) {
-	now, err := ask(ctx, o.box.ID, "check")
+func (o *one) look(ctx context.Context) (lab.Working, error) {
+	now, err := s.Ask(ctx, o.box.ID, "check")
 	if err == nil {
-		err = now.follows(o.was)
+		err = now.Follows(o.was)
 	}
 	return now, err
 }
@@ -40,16 +41,16 @@ func (o *one) settle(ctx context.Context, name string) (err error) {
 		return fmt.Errorf("as it comes back: %w", err)
 	}
 	before := o.was
-	if o.was, err = setMark(ctx, o.box.ID, name); err != nil {
+	if o.was, err = s.SetMark(ctx, o.box.ID, name); err != nil {
 		return err
 	}
 	// But for the mark it is what it was.
 	now := o.was
 	now.Marks = now.Marks[:len(now.Marks)-1]
-	if err := now.follows(before); err != nil {
+	if err := now.Follows(before); err != nil {
 		return err
 	}
-	return progress(ctx, o.box.ID, o.was)
+	return s.Progress(ctx, o.box.ID, o.was)
 }
 
 // finish looks at it for the last time.

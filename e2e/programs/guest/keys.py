@@ -17,11 +17,11 @@ PATIENCE = 3000  # looks, 20 ms apart: by the clock, the time in an image would 
 
 
 class Redis:
-    """One connection."""
+    """One connection, to an address of TCP or by default to the server's own socket."""
 
-    def __init__(self):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(SOCKET)
+    def __init__(self, address=SOCKET):
+        self.socket = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
+        self.socket.connect(address)
         self.file = self.socket.makefile("rb")
 
     def all(self, *commands):
@@ -48,6 +48,8 @@ class Redis:
             return int(rest)
         if kind == b"+":
             return rest
+        if kind == b"*":
+            return [self.answer() for _ in range(int(rest))]
         raise RuntimeError(f"redis says {line[:200]!r}")
 
     def info(self):
@@ -138,11 +140,11 @@ class Keys(work.Work):
             return self.state()
 
 
-def start():
+def start(*flags):
     os.makedirs(DIR, exist_ok=True)
     subprocess.Popen([
         "redis-server", "--port", "0", "--unixsocket", SOCKET, "--dir", DIR, "--appendonly", "yes", "--appendfsync", "everysec",
-        "--save", "", "--enable-debug-command", "yes", "--auto-aof-rewrite-percentage", "0", "--ignore-warnings", "ARM64-COW-BUG",
+        "--save", "", "--enable-debug-command", "yes", "--auto-aof-rewrite-percentage", "0", "--ignore-warnings", "ARM64-COW-BUG", *flags,
     ])
     for _ in range(PATIENCE):
         try:
@@ -165,4 +167,5 @@ def main():
     held.serve()
 
 
-main()
+if __name__ == "__main__":
+    main()
