@@ -11,9 +11,10 @@ const (
 	// maxLives bounds how many lives of the sandbox an output knows of.
 	maxLives = 32
 	// maxMarks and markEvery: how many moments of writing are known, and how far they are
-	// apart. A life is over at least markEvery before the next begins.
-	maxMarks  = 128
-	markEvery = 5 * time.Millisecond
+	// apart. A life is over at least markEvery before the next begins, and that is told
+	// within the time of half of the marks.
+	maxMarks  = 512
+	markEvery = 10 * time.Millisecond
 )
 
 // life is one life of the sandbox, and the offset at which it began.
@@ -28,6 +29,7 @@ type life struct {
 type lineage struct {
 	lives []life
 	marks []mark
+	lost  bool // there were marks before the first
 }
 
 // mark is a moment of writing, and the offset then.
@@ -44,18 +46,22 @@ func (l *lineage) mark(now time.Time, offset int64) {
 	}
 	if len(l.marks) == maxMarks {
 		l.marks = l.marks[:copy(l.marks, l.marks[maxMarks/2:])]
+		l.lost = true
 	}
 	l.marks = append(l.marks, mark{at, offset})
 }
 
 // begin adds a life. What was written since the image was saved is of it, also what came
-// before anybody could say so. Where that cannot be told any more it begins too early,
-// and its readers read something twice.
+// before anybody could say so.
 func (l *lineage) begin(generation uint64, saved time.Time, end int64) {
 	from := end
 	if !saved.IsZero() {
-		for i := len(l.marks) - 1; i >= 0 && l.marks[i].at > saved.UnixNano(); i-- {
-			from = l.marks[i].offset
+		i := len(l.marks)
+		for ; i > 0 && l.marks[i-1].at > saved.UnixNano(); i-- {
+			from = l.marks[i-1].offset
+		}
+		if i == 0 && l.lost { // it cannot be told any more: rather too early than too late
+			from = 0
 		}
 	}
 	if len(l.lives) == maxLives {
