@@ -56,9 +56,7 @@ func put(w io.Writer, parts ...[]byte) error {
 	return nil
 }
 
-func (r *running) selector() *process.ProcessSelector {
-	return &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: r.pid}}
-}
+func (r *running) selector() *process.ProcessSelector { return selector(r.pid) }
 
 // feed carries standard input, and closes it after its end. Each piece is answered
 // before the next is read: a program that does not read holds its writer back. One

@@ -198,6 +198,7 @@ func FuzzAnOutputIsWhatWasWritten(f *testing.F) {
 		f.Add(ops)
 	}
 	f.Fuzz(func(t *testing.T, ops []byte) {
+		ops = ops[:min(len(ops), 3000)]
 		m := &modelled{t: t, o: newOutput(100_000, time.Hour)}
 		for i := 0; i+2 < len(ops); i += 3 {
 			m.step(ops[i], int(ops[i+1])<<8+int(ops[i+2]))
