@@ -284,4 +284,3 @@ func TestAForgottenProcessIsStillReadToItsEnd(t *testing.T) {
 		t.Errorf("got %q, %d dropped", got, dropped)
 	}
 }
-
