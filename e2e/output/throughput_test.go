@@ -28,7 +28,7 @@ func TestAFloodOfOutputComesWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	size := form[int64](256, 64, 1024) << 20
+	size := form[int64](64, 64, 1024) << 20
 	var got counted
 	began := time.Now()
 	exit, err := g.Run(t.Context(), client.Command{
