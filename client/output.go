@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
@@ -22,6 +23,9 @@ const Tail int64 = -1
 type Position struct {
 	// Offset counts the bytes of all its streams before this place together, or is Tail.
 	Offset int64 `json:"offset"`
+	// Reader is the name that the reader has given itself, empty at first: whoever reads
+	// on from a position takes its place, and is not waited for twice.
+	Reader string `json:"reader,omitempty"`
 	// Lives are those of the sandbox in which what is before was read, in a form that
 	// only the agent understands; empty where that is not known. With them a rollback is
 	// noticed also when the program has written as much again.
@@ -55,11 +59,14 @@ type Piece struct {
 
 // WentBackError says that a program's output is no more what was read of it: its sandbox
 // was rolled back. What was read before To still holds, and reading can go on from there.
-type WentBackError struct{ From, To int64 }
+type WentBackError struct {
+	From int64
+	To   Position
+}
 
 // Error names both offsets.
 func (e *WentBackError) Error() string {
-	return fmt.Sprintf("the sandbox was rolled back: what was read from offset %d to %d no longer has been", e.To, e.From)
+	return fmt.Sprintf("the sandbox was rolled back: what was read from offset %d to %d no longer has been", e.To.Offset, e.From)
 }
 
 // Unwrap makes errors.Is work with cube.ErrConflict.
@@ -91,6 +98,9 @@ func (g *Guest) Follow(ctx context.Context, pid uint32, at Position, o Following
 	}
 	if o.Patience == 0 {
 		o.Patience = time.Minute
+	}
+	if at.Reader == "" {
+		at.Reader = rand.Text()
 	}
 	return func(yield func(Piece, error) bool) {
 		f := &follower{g: g, pid: pid, at: at, o: o, yield: yield}
@@ -207,5 +217,5 @@ func (f *follower) wentBack(err error) error {
 	if perr != nil || to < 0 || to >= f.at.Offset {
 		return fmt.Errorf("%w: where the output ends is not known", cube.ErrAgent)
 	}
-	return &WentBackError{From: f.at.Offset, To: to}
+	return &WentBackError{From: f.at.Offset, To: Position{Offset: to, Reader: f.at.Reader}}
 }

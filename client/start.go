@@ -2,29 +2,30 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 
 	"connectrpc.com/connect"
 
 	cube "cubesandbox"
-	"cubesandbox/guest/agentapi"
 )
 
-// Start starts a program and returns its number. It goes on by itself, until its
-// Command.Timeout is over, and its output is kept for Follow, from Position{} on: the first
-// minute it waits for that when it has written 1 MiB. Its standard input is open if
+// Start starts a program and returns its number, and where its output begins. It goes on by
+// itself, until its Command.Timeout is over; its output is kept for Follow, for which it
+// waits, a minute at most, when it has written 1 MiB. Its standard input is open if
 // Command.Stdin is not nil; that, Stdout, Stderr and Resize are not used otherwise.
-func (g *Guest) Start(ctx context.Context, c Command) (pid uint32, err error) {
+func (g *Guest) Start(ctx context.Context, c Command) (pid uint32, at Position, err error) {
 	if len(c.Argv) == 0 {
-		return 0, fmt.Errorf("start: no program: %w", cube.ErrInvalid)
+		return 0, at, fmt.Errorf("start: no program: %w", cube.ErrInvalid)
 	}
-	if pid, err = g.start(ctx, c); err != nil {
-		return 0, fmt.Errorf("start %s: %w", c.Argv[0], meaning(err))
+	at.Reader = rand.Text()
+	if pid, err = g.start(ctx, c, at); err != nil {
+		return 0, at, fmt.Errorf("start %s: %w", c.Argv[0], meaning(err))
 	}
-	return pid, nil
+	return pid, at, nil
 }
 
-func (g *Guest) start(ctx context.Context, c Command) (uint32, error) {
+func (g *Guest) start(ctx context.Context, c Command, at Position) (uint32, error) {
 	// The end of a context is told to the agent as that of the program.
 	alone, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -35,7 +36,7 @@ func (g *Guest) start(ctx context.Context, c Command) (uint32, error) {
 	}
 	req := connect.NewRequest(c.message())
 	asUser(req.Header(), c.User)
-	req.Header().Set(agentapi.OutputFrom, "0")
+	readFrom(req.Header(), at, 0)
 	stream, err := g.process.Start(alone, req)
 	if err != nil {
 		return 0, cause(ctx, err)

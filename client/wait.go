@@ -21,12 +21,21 @@ const (
 	maxPause   = time.Second
 )
 
+// How often a silent stream says that it is there: proxies between us end what is silent.
+const (
+	keepaliveHeader = "Keepalive-Ping-Interval"
+	keepalive       = "50" // seconds
+)
+
 // readFrom makes a request one that begins at a position.
 func readFrom(h http.Header, at Position, window int64) {
-	h.Set("Keepalive-Ping-Interval", "50") // seconds; proxies between us end what is silent
+	h.Set(keepaliveHeader, keepalive)
 	h.Set(agentapi.OutputFrom, "tail")
 	if at.Offset != Tail {
 		h.Set(agentapi.OutputFrom, strconv.FormatInt(at.Offset, 10))
+	}
+	if at.Reader != "" {
+		h.Set(agentapi.OutputReader, at.Reader)
 	}
 	if at.Lives != "" {
 		h.Set(agentapi.OutputLives, at.Lives)
@@ -50,7 +59,7 @@ func (f *follower) wait(ctx context.Context, failed error) error {
 		switch connect.CodeOf(failed) {
 		case connect.CodeOutOfRange:
 			return f.wentBack(failed)
-		case connect.CodeUnavailable, connect.CodeUnknown, connect.CodeInternal, connect.CodeCanceled, connect.CodeAborted:
+		case connect.CodeUnavailable, connect.CodeUnknown, connect.CodeInternal, connect.CodeCanceled:
 		default:
 			return failed
 		}

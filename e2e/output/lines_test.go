@@ -58,12 +58,12 @@ func TestNumberedLinesComeOnceAndWholeThroughEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer far.Close()
-	pid := start(ctx, t, b, p.size)
+	pid, at := start(ctx, t, b, p.size)
 	g, err := far.Guest(b.ID, b.AccessToken)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newReader(t, g, pid, rand.New(rand.NewPCG(random.Uint64(), 2)))
+	r := newReader(t, g, pid, at, rand.New(rand.NewPCG(random.Uint64(), 2)))
 	ended := make(chan error, 1)
 	go func() {
 		exit, err := r.run(ctx)
@@ -113,8 +113,9 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// start starts the program, whose output nobody reads yet, and returns its number.
-func start(ctx context.Context, t *testing.T, b client.Sandbox, size int64) uint32 {
+// start starts the program, whose output nobody reads yet, and returns its number and where
+// its output begins.
+func start(ctx context.Context, t *testing.T, b client.Sandbox, size int64) (uint32, client.Position) {
 	t.Helper()
 	g, err := s.API.Guest(b.ID, b.AccessToken)
 	if err != nil {
@@ -123,11 +124,11 @@ func start(ctx context.Context, t *testing.T, b client.Sandbox, size int64) uint
 	if err := g.WriteFile(ctx, "root", "/tmp/lines.py", bytes.NewReader(lines)); err != nil {
 		t.Fatal(err)
 	}
-	pid, err := g.Start(ctx, client.Command{Argv: []string{"python3", "/tmp/lines.py", strconv.FormatInt(size, 10), record}, User: "root"})
+	pid, at, err := g.Start(ctx, client.Command{Argv: []string{"python3", "/tmp/lines.py", strconv.FormatInt(size, 10), record}, User: "root"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pid
+	return pid, at
 }
 
 // saved is a snapshot, and how far the output had been read before it.
@@ -185,8 +186,8 @@ func rollBack(ctx context.Context, id cube.SandboxID, r *reader, to saved) error
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, back := range r.backs[before:] {
-		if back.To < to.read || back.To >= back.From {
-			return fmt.Errorf("it went back to %d from %d, and when the snapshot was asked for had read %d", back.To, back.From, to.read)
+		if back.To.Offset < to.read || back.To.Offset >= back.From {
+			return fmt.Errorf("it went back to %d from %d, and when the snapshot was asked for had read %d", back.To.Offset, back.From, to.read)
 		}
 	}
 	return nil

@@ -33,14 +33,14 @@ type reader struct {
 	written int64 // bytes put into the file, also those that were taken back
 }
 
-func newReader(t *testing.T, g *client.Guest, pid uint32, random *rand.Rand) *reader {
+func newReader(t *testing.T, g *client.Guest, pid uint32, at client.Position, random *rand.Rand) *reader {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "output"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return &reader{g: g, pid: pid, file: f, random: random, moved: make(chan struct{})}
+	return &reader{g: g, pid: pid, file: f, at: at, random: random, moved: make(chan struct{})}
 }
 
 // run reads to the program's end. From time to time it stops in the middle, as a client does
@@ -105,8 +105,8 @@ func (r *reader) goBack(e client.WentBackError) error {
 	r.mu.Lock()
 	r.backs = append(r.backs, e)
 	r.mu.Unlock()
-	r.move(client.Position{Offset: e.To}, 0)
-	return r.file.Truncate(e.To)
+	r.move(e.To, 0)
+	return r.file.Truncate(e.To.Offset)
 }
 
 // offset is how far it has read.

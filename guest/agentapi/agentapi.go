@@ -64,6 +64,9 @@ const (
 	// OutputWindow bounds the stream, in bytes, at most 1 MiB: it then ends without an end
 	// event, and the client asks again.
 	OutputWindow = "Cube-Output-Window"
+	// OutputReader is a name that a client gives itself, 1 to 64 visible ASCII characters:
+	// a request ends the earlier one of the same name, and takes its place.
+	OutputReader = "Cube-Output-Reader"
 	// OutputLives says in an answer in which lives of the sandbox the output was written.
 	// A client sends it back with OutputFrom, and is told when what it has read is no more.
 	OutputLives = "Cube-Output-Lives"

@@ -140,6 +140,9 @@ func TestWrongOffsetsAreRefusedAndTheEndIsTold(t *testing.T) {
 		{[]string{outputFrom, "0", outputWindow, "0"}, connect.CodeInvalidArgument, "from 1 to 1048576", ""},
 		{[]string{outputFrom, "0", outputWindow, "1048577"}, connect.CodeInvalidArgument, "from 1 to 1048576", ""},
 		{[]string{outputFrom, "0", outputLives, "x"}, connect.CodeInvalidArgument, outputLives, ""},
+		{[]string{outputFrom, "0", outputReader, strings.Repeat("x", 65)}, connect.CodeInvalidArgument, "at most 64 visible", ""},
+		{[]string{outputFrom, "0", outputReader, "a b"}, connect.CodeInvalidArgument, "at most 64 visible", ""},
+		{[]string{outputReader, "a"}, connect.CodeInvalidArgument, "it is for requests with Cube-Output-From", ""},
 		{[]string{outputWindow, "5"}, connect.CodeInvalidArgument, "it is for requests with Cube-Output-From", ""},
 	} {
 		h := second(connectTo(t, c, e.pid, bad.headers...))

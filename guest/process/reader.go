@@ -15,6 +15,7 @@ type reader struct {
 	// named: it has all before that.
 	resumes bool
 	acked   int64
+	name    string // empty: it has given itself none
 	// window: no more than left bytes are for this stream, and all of them are kept until
 	// another request names a greater offset.
 	window bool
@@ -22,6 +23,7 @@ type reader struct {
 
 	connected bool
 	since     time.Time // when it read last, or since when it is away
+	replaced  bool      // by another request of the same name
 	late      bool      // it has stalled: nobody waits for it until it has caught up
 	ready     chan struct{}
 }
@@ -43,6 +45,8 @@ type reading struct {
 	from int64
 	// window bounds the stream, in bytes; 0: it goes on until the end.
 	window int64
+	// name is that of the reader; empty where it has none.
+	name string
 	// lives are those that it has read in; nil where it does not say.
 	lives []life
 }
@@ -59,7 +63,7 @@ type beyondError struct {
 func (o *output) subscribe(how reading) (*reader, *beyondError) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	r := &reader{ready: make(chan struct{}, 1), connected: true, since: time.Now(), resumes: how.resumes}
+	r := &reader{ready: make(chan struct{}, 1), connected: true, since: time.Now(), resumes: how.resumes, name: how.name}
 	switch {
 	case !how.resumes && o.anyConnected():
 		r.next = o.end
@@ -93,12 +97,19 @@ func (o *output) anyConnected() bool {
 	return false
 }
 
-// takeOver ends the wait for the one that is away and has read furthest, of those that
-// r could be.
+// takeOver puts r in the place of the reader that it was before. That is the one of its
+// name, whose stream may not be known to have broken; or where it has none, of those
+// without a name that are away and have read no more, the one that has read furthest.
 func (o *output) takeOver(r *reader) {
 	var was *reader
 	for a := range o.readers {
-		if !a.connected && a.acked <= r.acked && (was == nil || a.acked > was.acked) {
+		switch {
+		case a.name != r.name:
+		case r.name != "":
+			a.replaced = true
+			signal(a.ready)
+			was = a
+		case a.resumes && !a.connected && a.acked <= r.acked && (was == nil || a.acked > was.acked):
 			was = a
 		}
 	}
@@ -109,7 +120,7 @@ func (o *output) takeOver(r *reader) {
 // it has all.
 func (o *output) unsubscribe(r *reader, whole bool) {
 	o.mu.Lock()
-	if r.connected = false; whole || !r.resumes || r.late || o.forget {
+	if r.connected = false; whole || !r.resumes || r.late || r.replaced || o.forget {
 		delete(o.readers, r)
 	}
 	r.since = time.Now()
@@ -150,11 +161,15 @@ type piece struct {
 	dropped int64
 }
 
-// errWindow is the end of a stream that had a bound.
-var errWindow = errors.New("the window has been read")
+// Ends of a stream before that of the output: it had a bound; its reader has asked again.
+var (
+	errWindow   = errors.New("the window has been read")
+	errReplaced = errors.New("another request of this reader goes on in its place")
+)
 
 // take returns the next bytes for r. It fails with io.EOF when the output has ended and
-// all was read, with errWindow when r has read all that it wanted, and when ctx ends. idle,
+// all was read, with errWindow when r has read all that it wanted, with errReplaced when
+// somebody has taken its place, and when ctx ends. idle,
 // if not nil, makes it return without bytes.
 func (o *output) take(ctx context.Context, r *reader, idle <-chan time.Time) (piece, error) {
 	for {
@@ -175,6 +190,8 @@ func (o *output) take(ctx context.Context, r *reader, idle <-chan time.Time) (pi
 func (o *output) try(r *reader) (p piece, more bool, err error) {
 	o.mu.Lock()
 	switch {
+	case r.replaced:
+		err = errReplaced
 	case r.next < o.start:
 		p.dropped = o.start - r.next
 		r.next = o.start

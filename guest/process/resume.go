@@ -14,6 +14,7 @@ import (
 const (
 	outputFrom   = agentapi.OutputFrom
 	outputWindow = agentapi.OutputWindow
+	outputReader = agentapi.OutputReader
 	outputLives  = agentapi.OutputLives
 	outputEnd    = agentapi.OutputEnd
 )
@@ -27,7 +28,7 @@ func invalid(header, want string) error {
 func readingOf(h http.Header) (how reading, err error) {
 	from := h.Get(outputFrom)
 	if from == "" {
-		for _, name := range []string{outputWindow, outputLives} {
+		for _, name := range []string{outputWindow, outputReader, outputLives} {
 			if h.Get(name) != "" {
 				return how, invalid(name, "it is for requests with "+outputFrom)
 			}
@@ -44,10 +45,26 @@ func readingOf(h http.Header) (how reading, err error) {
 			return how, invalid(outputWindow, fmt.Sprintf("%.40q: want a number of bytes from 1 to %d", window, maxOutput))
 		}
 	}
+	if how.name = h.Get(outputReader); !isName(how.name) {
+		return how, invalid(outputReader, fmt.Sprintf("want a name of at most %d visible ASCII characters", maxName))
+	}
 	if how.lives, err = parseLives(h.Get(outputLives)); err != nil {
 		return how, invalid(outputLives, "want what this header said in an answer")
 	}
 	return how, nil
+}
+
+// maxName bounds the name of a reader, in characters.
+const maxName = 64
+
+// isName reports whether a reader may have this name, which may be none.
+func isName(s string) bool {
+	for _, c := range []byte(s) {
+		if c <= ' ' || c > '~' {
+			return false
+		}
+	}
+	return len(s) <= maxName
 }
 
 // connectError says to a reader where it can go on.

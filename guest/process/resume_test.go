@@ -284,3 +284,39 @@ func TestAForgottenProcessIsStillReadToItsEnd(t *testing.T) {
 		t.Errorf("got %q, %d dropped", got, dropped)
 	}
 }
+
+// TestAReaderWithANameIsNotWaitedForTwice: where it asks again before its broken stream is
+// known to have broken, that holds up nobody for a minute.
+func TestAReaderWithANameIsNotWaitedForTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutput(maxOutput, stall)
+		o.write(stdout, make([]byte, maxOutput))
+		named := from(0)
+		named.name = "me"
+		stuck := subscribed(t, o, named)
+		ended := make(chan error)
+		read(t, o, stuck, maxOutput)
+		go func() {
+			_, err := o.take(t.Context(), stuck, nil)
+			ended <- err
+		}()
+		synctest.Wait()
+		named.from = maxOutput
+		now := subscribed(t, o, named)
+		if err := <-ended; !errors.Is(err, errReplaced) {
+			t.Errorf("the earlier stream: %v", err)
+		}
+		o.unsubscribe(stuck, false)
+		other := subscribed(t, o, reading{resumes: true, from: maxOutput, name: "other"})
+		if len(o.readers) != 2 {
+			t.Errorf("%d readers, want the later one and another", len(o.readers))
+		}
+		began := time.Now()
+		o.write(stdout, make([]byte, maxOutput))
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the process was held up for %v", took)
+		}
+		read(t, o, now, maxOutput)
+		read(t, o, other, maxOutput)
+	})
+}

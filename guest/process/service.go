@@ -108,6 +108,8 @@ func (p *Process) events(ctx context.Context, r *reader, every time.Duration, se
 		case errors.Is(err, errWindow):
 			holdFlush(ctx)
 			return nil
+		case errors.Is(err, errReplaced):
+			return connect.NewError(connect.CodeAborted, err)
 		case errors.Is(err, context.DeadlineExceeded):
 			return errDeadline
 		case err != nil:
