@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	cube "cubesandbox"
+	"cubesandbox/guest/agentapi"
 	"cubesandbox/guest/envdpb/process"
 )
 
@@ -33,6 +35,13 @@ type Command struct {
 	Terminal *Size
 	// Resize tells of new sizes of the terminal.
 	Resize <-chan Size
+	// GoOn goes on reading over broken connections, restarts of the server, pauses and
+	// resumes, as Follow does; but not while there is standard input, of which nobody
+	// knows then how much has arrived.
+	GoOn bool
+	// Dropped, if not nil, is told how many bytes of the output are missing at a place: a
+	// reader that takes nothing for a minute loses the oldest.
+	Dropped func(bytes int64)
 }
 
 // Size of a terminal, in characters.
@@ -83,13 +92,17 @@ func (g *Guest) run(ctx context.Context, c Command) (Exit, error) {
 	}
 	req := connect.NewRequest(c.message())
 	asUser(req.Header(), c.User)
-	req.Header().Set("Keepalive-Ping-Interval", "50") // seconds; proxies between us end what is silent
+	req.Header().Set(keepaliveHeader, keepalive)
+	r := &running{g: g, c: c}
+	if c.GoOn {
+		r.at.Reader = rand.Text()
+		readFrom(req.Header(), r.at, 0)
+	}
 	stream, err := g.process.Start(timed, req)
 	if err != nil {
 		return Exit{}, cause(timed, err)
 	}
 	defer stream.Close()
-	r := &running{g: g, c: c}
 	for stream.Receive() {
 		exit, done, err := r.take(ctx, stream.Msg().GetEvent())
 		if err != nil {
@@ -99,6 +112,14 @@ func (g *Guest) run(ctx context.Context, c Command) (Exit, error) {
 		if done {
 			return exit, nil
 		}
+	}
+	r.at.Lives = stream.ResponseHeader().Get(agentapi.OutputLives)
+	if r.mayGoOn(stream.Err()) && timed.Err() == nil {
+		exit, err := r.goOn(timed, stream.Err())
+		if err != nil {
+			err = cause(timed, err)
+		}
+		return exit, err
 	}
 	if stopped(stream.Err()) && ctx.Err() == nil {
 		return Exit{}, r.leftAlone()

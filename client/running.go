@@ -3,7 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
-	"io"
+	"sync/atomic"
 
 	"connectrpc.com/connect"
 
@@ -15,50 +15,49 @@ type running struct {
 	g   *Guest
 	c   Command
 	pid uint32
+	at  Position    // of what comes next
+	fed atomic.Bool // the standard input has been passed on to its end
 }
 
 // take handles one event. done says that it was the last.
 func (r *running) take(ctx context.Context, e *process.ProcessEvent) (exit Exit, done bool, err error) {
-	switch e := e.GetEvent().(type) {
-	case *process.ProcessEvent_Start:
-		r.pid = e.Start.GetPid()
+	if start := e.GetStart(); start != nil {
+		r.pid = start.GetPid()
 		if r.c.Stdin != nil {
 			go r.feed(ctx) // ends with ctx, which ends with the program
 		}
 		if r.c.Resize != nil {
 			go r.follow(ctx)
 		}
-	case *process.ProcessEvent_Data:
-		if err := put(r.c.Stdout, e.Data.GetStdout(), e.Data.GetPty()); err != nil {
-			return exit, false, fmt.Errorf("standard output: %w", err)
-		}
-		if err := put(r.c.Stderr, e.Data.GetStderr()); err != nil {
+	}
+	p, ok := r.at.pass(e)
+	if r.at = p.Next; !ok {
+		return exit, false, nil
+	}
+	return r.put(p)
+}
+
+// put writes a piece of the output where it belongs.
+func (r *running) put(p Piece) (exit Exit, done bool, err error) {
+	switch {
+	case p.Exit != nil:
+		return *p.Exit, true, nil
+	case p.Dropped > 0 && r.c.Dropped != nil:
+		r.c.Dropped(p.Dropped)
+	case p.Dropped > 0:
+	case p.Stream == Stderr && r.c.Stderr != nil:
+		if _, err := r.c.Stderr.Write(p.Data); err != nil {
 			return exit, false, fmt.Errorf("standard error: %w", err)
 		}
-	case *process.ProcessEvent_End:
-		return Exit{Code: int(e.End.GetExitCode()), Status: e.End.GetStatus(), Reason: e.End.GetError()}, true, nil
+	case p.Stream != Stderr && r.c.Stdout != nil:
+		if _, err := r.c.Stdout.Write(p.Data); err != nil {
+			return exit, false, fmt.Errorf("standard output: %w", err)
+		}
 	}
 	return exit, false, nil
 }
 
-func put(w io.Writer, parts ...[]byte) error {
-	if w == nil {
-		return nil
-	}
-	for _, b := range parts {
-		if len(b) == 0 {
-			continue
-		}
-		if _, err := w.Write(b); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *running) selector() *process.ProcessSelector {
-	return &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: r.pid}}
-}
+func (r *running) selector() *process.ProcessSelector { return selector(r.pid) }
 
 // feed carries standard input, and closes it after its end. Each piece is answered
 // before the next is read: a program that does not read holds its writer back. One
@@ -75,7 +74,8 @@ func (r *running) feed(ctx context.Context) {
 		}
 	}
 	if r.c.Terminal == nil {
-		r.g.process.CloseStdin(ctx, connect.NewRequest(&process.CloseStdinRequest{Process: r.selector()}))
+		_, err := r.g.process.CloseStdin(ctx, connect.NewRequest(&process.CloseStdinRequest{Process: r.selector()}))
+		r.fed.Store(err == nil)
 	}
 }
 

@@ -193,9 +193,8 @@ func (a *Agent) assume(c *agentapi.Configure, caller net.Conn) error {
 	a.table.SetEnv(c.Env)
 	a.table.SetDefaults(cmp.Or(c.User, process.DefaultUser), "")
 	a.token = c.AccessToken
-	if down := time.Duration(c.TimeUnixNano - c.SavedUnixNano); c.SavedUnixNano > 0 && down > 0 &&
-		(c.SandboxID != a.sandbox || c.Generation != a.generation) { // told twice, it counts once
-		a.table.Shift(down)
+	if c.SandboxID != a.sandbox || c.Generation != a.generation { // told twice, it counts once
+		a.beginLife(c)
 	}
 	a.sandbox, a.generation = c.SandboxID, c.Generation
 	if !c.SameLife {
@@ -211,6 +210,18 @@ func (a *Agent) notify(ctx context.Context, uid uint32, pid int, sig syscall.Sig
 		return err
 	}
 	return i.Notify(ctx, uid, pid, sig)
+}
+
+// beginLife tells the processes that another life has begun, and how long it was not.
+func (a *Agent) beginLife(c *agentapi.Configure) {
+	if c.SavedUnixNano <= 0 {
+		a.table.Begin(c.Generation, time.Time{})
+		return
+	}
+	a.table.Begin(c.Generation, time.Unix(0, c.SavedUnixNano))
+	if down := time.Duration(c.TimeUnixNano - c.SavedUnixNano); down > 0 {
+		a.table.Shift(down)
+	}
 }
 
 // oom takes note that a process of a control group was killed for want of memory.

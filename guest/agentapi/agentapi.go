@@ -62,6 +62,25 @@ var (
 // MTU of the link, in bytes: the largest that fits a 64 KiB packet of a socketpair.
 const MTU = 65000
 
+// Headers of envd's process service that are ours: a client with them can take the output
+// of a process up again. Offsets count the bytes of all its streams together.
+const (
+	// OutputFrom names, in Start and Connect, the offset of the first byte that is wanted,
+	// or "tail": from the oldest byte that is kept.
+	OutputFrom = "Cube-Output-From"
+	// OutputWindow bounds the stream, in bytes, at most 1 MiB: it then ends without an end
+	// event, and the client asks again.
+	OutputWindow = "Cube-Output-Window"
+	// OutputReader is a name that a client gives itself, 1 to 64 visible ASCII characters:
+	// a request ends the earlier one of the same name, and takes its place.
+	OutputReader = "Cube-Output-Reader"
+	// OutputLives says in an answer in which lives of the sandbox the output was written.
+	// A client sends it back with OutputFrom, and is told when what it has read is no more.
+	OutputLives = "Cube-Output-Lives"
+	// OutputEnd is, with the error out_of_range, the offset from which on a client can go on.
+	OutputEnd = "Cube-Output-End"
+)
+
 // Configure tells an agent who it is in the life that begins.
 type Configure struct {
 	Version    int    `json:"version"`

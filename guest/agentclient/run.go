@@ -106,6 +106,8 @@ func (o *output) take(e *process.ProcessEvent) (done bool, err error) {
 		if len(o.Stdout) > o.max || len(o.Stderr) > o.max {
 			return false, fmt.Errorf("more than %d bytes of output", o.max)
 		}
+	case *process.ProcessEvent_Dropped:
+		return false, fmt.Errorf("%d bytes of output are missing", e.Dropped.GetBytes())
 	case *process.ProcessEvent_End:
 		o.ExitCode, o.Status, o.Error = int(e.End.ExitCode), e.End.Status, e.End.GetError()
 		return true, nil

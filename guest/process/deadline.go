@@ -13,43 +13,60 @@ const (
 	leapPatience = 10 * time.Second
 )
 
-// deadline ends a process some time after its start, of which the time that it
-// spent in an image does not count.
+// deadline is when something ends. The time that the sandbox spends in an image does not
+// count. The zero value is none.
 type deadline struct {
-	expire func()
-
 	mu     sync.Mutex // guards all below
+	expire func()
 	at     time.Time
 	timer  *time.Timer // nil when there is no deadline, or it is over
 	waited bool        // for the server, after a leap
 }
 
-// arm sets the deadline; zero means none.
-func (d *deadline) arm(at time.Time, expire func()) {
+// set sets the deadline, in the place of one that there was; zero means none. expire is
+// called once, with no lock held, when it is over.
+func (d *deadline) set(at time.Time, expire func()) {
 	if at.IsZero() {
+		d.stop()
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.at, d.expire = at, expire
-	d.timer = time.AfterFunc(time.Until(at), d.fire)
+	d.expire = expire
+	if d.timer != nil && d.at.Equal(at) {
+		return
+	}
+	d.at, d.waited = at, false
+	if d.timer == nil {
+		d.timer = time.AfterFunc(time.Until(at), d.fire)
+	} else {
+		d.timer.Reset(time.Until(at))
+	}
 }
 
 func (d *deadline) fire() {
+	if expire := d.due(); expire != nil {
+		expire()
+	}
+}
+
+// due returns what is to be done, if the deadline is over.
+func (d *deadline) due() (expire func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	left := time.Until(d.at)
 	switch {
 	case d.timer == nil:
-	case left > 0: // shifted while this was about to run
+	case left > 0: // shifted or set anew while this was about to run
 		d.timer.Reset(left)
 	case left < -leap && !d.waited:
 		d.waited = true
 		d.timer.Reset(leapPatience)
 	default:
 		d.timer = nil
-		d.expire()
+		return d.expire
 	}
+	return nil
 }
 
 // shift moves the deadline.
@@ -72,10 +89,13 @@ func (d *deadline) stop() {
 	}
 }
 
-// Shift moves the deadlines of all processes: the sandbox was in an image for so
-// long.
+// Shift moves the deadlines of all processes, also that until which an ended one is
+// remembered, and those of the readers of their output: the sandbox was in an image for
+// so long.
 func (t *Table) Shift(by time.Duration) {
-	for _, p := range t.List() {
+	for _, p := range t.known() {
 		p.deadline.shift(by)
+		p.forgotten.shift(by)
+		p.out.shift(by)
 	}
 }

@@ -11,7 +11,7 @@ func expiry(d *deadline, after time.Duration) func() (time.Duration, bool) {
 	start := time.Now()
 	var at time.Duration
 	came := false
-	d.arm(start.Add(after), func() { at, came = time.Since(start), true })
+	d.set(start.Add(after), func() { at, came = time.Since(start), true })
 	return func() (time.Duration, bool) {
 		synctest.Wait()
 		d.mu.Lock()
@@ -84,7 +84,7 @@ func TestStoppedDeadlineDoesNotCome(t *testing.T) {
 			t.Errorf("it came after %v", at)
 		}
 		var none deadline
-		none.arm(time.Time{}, func() { t.Error("no deadline came") })
+		none.set(time.Time{}, func() { t.Error("no deadline came") })
 		none.stop()
 	})
 }

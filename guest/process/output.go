@@ -1,94 +1,142 @@
 package process
 
 import (
-	"context"
-	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
 
-// stream is which output of a process bytes came from.
-type stream uint8
-
 const (
-	stdout stream = iota
-	stderr
-	terminal
-)
-
-const (
-	// maxOutput is how much output of one process is kept for readers, in bytes.
+	// maxOutput is how much output of one process is kept, in bytes.
 	maxOutput = 1 << 20
-	// chunkStd and chunkPTY are the most that one event carries, in bytes.
-	chunkStd = 32 << 10
-	chunkPTY = 16 << 10
-	// stall is how long a reader that takes nothing may hold up a process
-	// before it loses output.
-	stall = 10 * time.Second
+	// stall is how long a reader that takes nothing, or that is away, may hold up a
+	// process before it loses output.
+	stall = 60 * time.Second
+	// maxAway bounds how many readers of one output are waited for though their streams
+	// have broken.
+	maxAway = 16
 )
 
-// output is what a process has written and not everybody has read: at most max
-// bytes. Readers that keep up get all of it: when it is full the process waits
-// for them, as it would for a full pipe. A reader that takes nothing for longer
-// than stall loses the oldest output and is told so. Without readers the newest
-// output is kept, and the first reader that comes gets it.
+// output is what a process has written: its newest bytes, at most max, whether they were
+// read or not. Each has an offset, counted over all streams in the order in which they
+// were read from the process.
+//
+// Readers that keep up get all of it: when there is no room for more before one has read
+// on the process waits, as it would for a full pipe. One that takes nothing for longer
+// than stall loses the oldest output and is told so. One that can take its output up
+// again is waited for as long when its stream has broken.
 type output struct {
-	max   int
-	stall time.Duration
+	max     int64
+	stall   time.Duration
+	history *history // bounds what all outputs keep of what was read; may be nil
 
-	mu      sync.Mutex // guards all below
-	chunks  []chunk
-	first   int64 // number of chunks[0]
-	size    int   // bytes in chunks
-	unread  int64 // number of the first chunk that no reader has been given
-	lost    int   // bytes dropped while there was no reader
-	readers map[*reader]struct{}
-	waiting int           // writers in wait
-	space   chan struct{} // closed and replaced when a reader has made progress
-	ended   bool
-}
-
-type chunk struct {
-	stream stream
-	data   []byte
-	taken  bool // a reader holds data: it must not grow
-}
-
-// reader is one reader of an output. Only its owner calls next.
-type reader struct {
-	next  int64 // number of the next chunk
-	lost  int   // bytes dropped since the last event
-	late  bool  // it has stalled: nobody waits for it until it has caught up
-	ready chan struct{}
+	mu       sync.Mutex // guards all below
+	blocks   []block    // some bytes before start may be left in the first
+	start    int64      // offset of the oldest byte that is kept
+	end      int64      // offset of the next byte
+	unread   int64      // offset of the first byte that no reader was given
+	counted  int64      // what history knows of
+	last     time.Time  // when something was written or read
+	forget   bool       // what was read is not kept any more
+	readers  map[*reader]struct{}
+	waiting  int           // writers in wait
+	space    chan struct{} // closed and replaced when writers shall look again
+	patience deadline      // when the next reader has stalled for too long
+	ended    bool
+	lineage  lineage
 }
 
 func newOutput(max int, stall time.Duration) *output {
-	return &output{max: max, stall: stall, readers: make(map[*reader]struct{}), space: make(chan struct{})}
+	return &output{max: int64(max), stall: stall, readers: make(map[*reader]struct{}), space: make(chan struct{})}
 }
 
-// subscribe adds a reader. The first gets what nobody has read yet; while there
-// are others, it gets what comes from now on.
-func (o *output) subscribe() *reader {
+// write adds bytes, which it copies. It waits for slow readers, but not for ever.
+func (o *output) write(s stream, data []byte) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	r := &reader{ready: make(chan struct{}, 1), next: o.first + int64(len(o.chunks))}
-	if len(o.readers) == 0 {
-		r.next = max(o.unread, o.first)
-		r.lost, o.lost = o.lost, 0
+	for len(data) > 0 {
+		n := min(int64(len(data)), blockSize, o.max)
+		o.wait(n)
+		o.put(s, data[:n])
+		data = data[n:]
+		for r := range o.readers {
+			signal(r.ready)
+		}
 	}
-	o.readers[r] = struct{}{}
-	signal(r.ready)
-	return r
+	o.account()
+	o.mu.Unlock()
+	o.history.bound()
 }
 
-func (o *output) unsubscribe(r *reader) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.readers, r)
-	o.forget()
-	o.progress()
+func (o *output) put(s stream, data []byte) {
+	o.last = time.Now()
+	o.lineage.mark(o.last, o.end)
+	if n := len(o.blocks); n == 0 || !o.blocks[n-1].add(s, data) {
+		b := block{offset: o.end}
+		b.add(s, data)
+		o.blocks = append(o.blocks, b)
+	}
+	o.end += int64(len(data))
+	o.dropTo(o.end - o.max)
 }
 
+// dropTo drops what lies before an offset.
+func (o *output) dropTo(offset int64) {
+	if offset <= o.start {
+		return
+	}
+	o.start = min(offset, o.end)
+	n := 0
+	for n < len(o.blocks) && o.blocks[n].end() <= o.start {
+		o.blocks[n] = block{}
+		n++
+	}
+	if o.blocks = o.blocks[n:]; len(o.blocks) == 0 {
+		o.blocks = nil
+	}
+}
+
+// wait returns when n bytes fit, or when all that stand in the way have had their time.
+// The caller holds mu, which is released meanwhile.
+func (o *output) wait(n int64) {
+	if !o.blocked(n) {
+		return
+	}
+	if o.waiting == 0 { // from now on they hold up somebody
+		now := time.Now()
+		for r := range o.readers {
+			if r.connected {
+				r.since = now
+			}
+		}
+	}
+	o.waiting++
+	for o.blocked(n) {
+		space := o.space
+		o.arm()
+		o.mu.Unlock()
+		<-space
+		o.mu.Lock()
+	}
+	o.waiting--
+	o.arm()
+}
+
+// blocked reports whether somebody still needs what n more bytes would push out.
+func (o *output) blocked(n int64) bool { return o.held() < o.end+n-o.max }
+
+// held is the offset from which on something is kept for a reader; end when there is
+// none to wait for.
+func (o *output) held() int64 {
+	low := o.end
+	for r := range o.readers {
+		if !r.late {
+			low = min(low, max(r.hold(), o.start))
+		}
+	}
+	return low
+}
+
+// progress makes writers look again.
 func (o *output) progress() {
 	if o.waiting > 0 {
 		close(o.space)
@@ -96,173 +144,143 @@ func (o *output) progress() {
 	}
 }
 
-// write adds bytes, which it copies. It waits for slow readers, but not for ever.
-func (o *output) write(s stream, data []byte) {
+// arm sets patience to the next moment at which a reader has stalled for too long. Nothing
+// is set while nobody is away and no writer waits: a process that is silent costs nothing.
+func (o *output) arm() {
+	var at time.Time
+	for r := range o.readers {
+		if o.ended || r.late || r.connected && o.waiting == 0 {
+			continue
+		}
+		if t := r.since.Add(o.stall); at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	o.patience.set(at, o.lapse)
+}
+
+// lapse ends the patience with those that have stalled for too long.
+func (o *output) lapse() {
+	o.mu.Lock()
+	now := time.Now()
+	for r := range o.readers {
+		switch {
+		case r.since.Add(o.stall).After(now):
+		case !r.connected:
+			delete(o.readers, r)
+		case o.waiting > 0 && r.hold() < o.end:
+			r.late = true
+		case o.waiting > 0:
+			r.since = now // it has all: others are in the way
+		}
+	}
+	o.account()
+	o.progress()
+	o.arm()
+	o.mu.Unlock()
+	o.history.bound()
+}
+
+// shift takes note that the sandbox was in an image for so long.
+func (o *output) shift(by time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.readers) > 0 && o.size+len(data) > o.max {
-		o.wait(len(data))
-	}
-	o.append(s, data)
-	for o.size > o.max && len(o.chunks) > 1 {
-		o.drop()
-	}
 	for r := range o.readers {
-		signal(r.ready)
+		r.since = r.since.Add(by)
 	}
+	o.patience.shift(by)
 }
 
-// wait returns when n bytes fit, or when all that stand in the way are late.
-// The caller holds mu, which is released meanwhile.
-func (o *output) wait(n int) {
-	timer := time.NewTimer(o.stall)
-	defer timer.Stop()
-	o.waiting++
-	defer func() { o.waiting-- }()
-	for o.size+n > o.max && o.anyPunctual() {
-		slowest, space := o.slowest(), o.space
-		o.mu.Unlock()
-		expired := false
-		select {
-		case <-space:
-		case <-timer.C:
-			expired = true
-		}
-		o.mu.Lock()
-		if now := o.slowest(); now > slowest {
-			timer.Reset(o.stall) // progress
-		} else if expired {
-			for r := range o.readers {
-				r.late = r.late || r.next == now
-			}
-			timer.Reset(o.stall)
-		}
-	}
+// begin takes note that a life of the sandbox has begun from an image that was saved at
+// that moment; zero: it is the first.
+func (o *output) begin(generation uint64, saved time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lineage.begin(generation, saved, o.end)
 }
 
-func (o *output) anyPunctual() bool {
-	for r := range o.readers {
-		if !r.late && r.next < o.first+int64(len(o.chunks)) {
-			return true
-		}
-	}
-	return false
-}
-
-// slowest is the lowest number that a punctual reader still needs.
-func (o *output) slowest() int64 {
-	low := o.first + int64(len(o.chunks))
-	for r := range o.readers {
-		if !r.late {
-			low = min(low, r.next)
-		}
-	}
-	return low
-}
-
-func (o *output) append(s stream, data []byte) {
-	limit := chunkStd
-	if s == terminal {
-		limit = chunkPTY
-	}
-	o.size += len(data)
-	if n := len(o.chunks); n > 0 && len(data) > 0 {
-		if last := &o.chunks[n-1]; last.stream == s && !last.taken && len(last.data)+len(data) <= limit {
-			last.data = append(last.data, data...)
-			return
-		}
-	}
-	for len(data) > 0 {
-		n := min(len(data), limit)
-		o.chunks = append(o.chunks, chunk{stream: s, data: append([]byte(nil), data[:n]...)})
-		data = data[n:]
-	}
-}
-
-// drop forgets the oldest chunk and tells those who had not read it.
-func (o *output) drop() {
-	n := len(o.chunks[0].data)
-	for r := range o.readers {
-		if r.next == o.first {
-			r.next++
-			r.lost += n
-		}
-	}
-	if len(o.readers) == 0 && o.unread <= o.first {
-		o.lost += n
-	}
-	o.pop()
-}
-
-func (o *output) pop() {
-	o.size -= len(o.chunks[0].data)
-	o.chunks[0] = chunk{}
-	o.chunks = o.chunks[1:]
-	o.first++
-	if len(o.chunks) == 0 {
-		o.chunks = nil
-	}
-}
-
-// forget pops what every reader has read; without readers, what one had read.
-func (o *output) forget() {
-	low := o.unread
-	for r := range o.readers {
-		low = min(low, r.next)
-	}
-	for len(o.chunks) > 0 && o.first < low {
-		o.pop()
-	}
-}
-
-// end says that nothing more will be written.
-func (o *output) end() {
+// close says that nothing more will be written.
+func (o *output) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ended = true
+	o.arm()
 	for r := range o.readers {
 		signal(r.ready)
 	}
 }
 
-// next returns the next bytes for r. It reports false when the output has ended
-// and all was read, and fails when ctx ends. idle, if not nil, makes it return
-// without bytes.
-func (o *output) next(ctx context.Context, r *reader, idle <-chan time.Time) (s stream, data []byte, more bool, err error) {
-	for {
-		o.mu.Lock()
-		if r.lost > 0 && r.next < o.first+int64(len(o.chunks)) {
-			s := o.chunks[r.next-o.first].stream
-			text := fmt.Appendf(nil, "\n[cube: %d bytes of output dropped: the reader was too slow]\n", r.lost)
-			r.lost = 0
-			o.mu.Unlock()
-			return s, text, true, nil
-		}
-		if i := r.next - o.first; i < int64(len(o.chunks)) {
-			c := &o.chunks[i]
-			c.taken = true
-			s, data = c.stream, c.data
-			r.next++
-			o.unread = max(o.unread, r.next)
-			o.forget()
-			r.late = r.late && r.next < o.first+int64(len(o.chunks))
-			o.progress()
-			o.mu.Unlock()
-			return s, data, true, nil
-		}
-		ended := o.ended
-		o.mu.Unlock()
-		if ended {
-			return 0, nil, false, nil
-		}
-		select {
-		case <-r.ready:
-		case <-idle:
-			return 0, nil, true, nil
-		case <-ctx.Done():
-			return 0, nil, false, ctx.Err()
+// awaited is how long somebody who may take this output up again still has.
+func (o *output) awaited() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var left time.Duration
+	for r := range o.readers {
+		if r.resumes {
+			left = max(left, time.Until(r.since.Add(o.stall)))
 		}
 	}
+	return left
+}
+
+// release keeps no more than what those need who read now: the process is not to be
+// found any more.
+func (o *output) release() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.forget = true
+	for r := range o.readers {
+		if !r.connected {
+			delete(o.readers, r)
+		}
+	}
+	o.patience.stop()
+	o.account()
+}
+
+// spare is how many bytes could be dropped and nobody would miss them who has read so far.
+func (o *output) spare() int64 {
+	low := o.held()
+	if !o.forget {
+		low = min(low, o.unread)
+	}
+	return max(low-o.start, 0)
+}
+
+// account tells history what could be dropped.
+func (o *output) account() {
+	if o.forget {
+		o.dropTo(o.start + o.spare())
+	}
+	if n := o.spare(); o.history != nil && n != o.counted {
+		o.history.total.Add(n - o.counted)
+		o.counted = n
+	}
+}
+
+// trim drops what could be dropped.
+func (o *output) trim() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.dropTo(o.start + o.spare())
+	o.account()
+}
+
+// find returns the block that holds the byte at an offset between start and end.
+func (o *output) find(offset int64) *block {
+	i, found := slices.BinarySearchFunc(o.blocks, offset, func(b block, at int64) int {
+		switch {
+		case at < b.offset:
+			return 1
+		case at >= b.end():
+			return -1
+		}
+		return 0
+	})
+	if !found {
+		return nil
+	}
+	return &o.blocks[i]
 }
 
 func signal(c chan struct{}) {

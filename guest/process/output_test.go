@@ -3,28 +3,44 @@ package process
 import (
 	"bytes"
 	"context"
-	"strings"
+	"errors"
+	"io"
 	"testing"
 	"time"
 )
 
-// all reads to the end of an output.
-func all(t *testing.T, o *output, r *reader) []byte {
+// all reads to the end of an output, and returns what came and how much did not.
+func all(t *testing.T, o *output, r *reader) (got []byte, dropped int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	var got []byte
 	for {
-		_, data, more, err := o.next(ctx, r, nil)
+		p, err := o.take(ctx, r, nil)
+		if errors.Is(err, io.EOF) {
+			return got, dropped
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !more {
-			return got
-		}
-		got = append(got, data...)
+		got = append(got, p.data...)
+		dropped += p.dropped
 	}
 }
+
+// subscribed is a reader of an output.
+func subscribed(t *testing.T, o *output, how reading) *reader {
+	t.Helper()
+	r, beyond := o.subscribe(how)
+	if beyond != nil {
+		t.Fatal(beyond.connectError())
+	}
+	return r
+}
+
+// stock reads as a client of E2B does, from as one that takes its output up again.
+var stock = reading{}
+
+func from(offset int64) reading { return reading{resumes: true, from: offset} }
 
 // pattern is n bytes of which each part differs from its neighbours.
 func pattern(n int) []byte {
@@ -37,7 +53,7 @@ func pattern(n int) []byte {
 
 func TestReaderThatKeepsUpGetsAll(t *testing.T) {
 	o := newOutput(64<<10, time.Minute)
-	r := o.subscribe()
+	r := subscribed(t, o, stock)
 	want := pattern(1 << 20)
 	go func() {
 		for rest := want; len(rest) > 0; {
@@ -45,21 +61,21 @@ func TestReaderThatKeepsUpGetsAll(t *testing.T) {
 			o.write(stdout, rest[:n])
 			rest = rest[n:]
 		}
-		o.end()
+		o.close()
 	}()
-	if got := all(t, o, r); !bytes.Equal(got, want) {
-		t.Errorf("%d bytes, want %d, or others", len(got), len(want))
+	if got, dropped := all(t, o, r); !bytes.Equal(got, want) || dropped != 0 {
+		t.Errorf("%d bytes and %d dropped, want %d, or others", len(got), dropped, len(want))
 	}
 }
 
 func TestTwoWritersAreBothWokenByProgress(t *testing.T) {
-	o := newOutput(chunkStd, time.Hour) // nothing but progress may wake them
-	r := o.subscribe()
+	o := newOutput(blockSize, time.Hour) // nothing but progress may wake them
+	r := subscribed(t, o, stock)
 	done := make(chan struct{}, 2)
 	for _, s := range []stream{stdout, stderr} {
 		go func() {
 			for range 50 {
-				o.write(s, make([]byte, chunkStd))
+				o.write(s, make([]byte, blockSize))
 			}
 			done <- struct{}{}
 		}()
@@ -67,124 +83,121 @@ func TestTwoWritersAreBothWokenByProgress(t *testing.T) {
 	go func() {
 		<-done
 		<-done
-		o.end()
+		o.close()
 	}()
-	if got := len(all(t, o, r)); got != 100*chunkStd {
-		t.Errorf("%d bytes, want %d", got, 100*chunkStd)
+	if got, dropped := all(t, o, r); len(got) != 100*blockSize || dropped != 0 {
+		t.Errorf("%d bytes and %d dropped, want %d", len(got), dropped, 100*blockSize)
 	}
 }
 
-func TestStalledReaderStopsNobodyAndIsToldWhatItLost(t *testing.T) {
-	const size, n = 4 * chunkStd, 20
+func TestStalledReaderStopsNobodyForEverAndIsToldWhatItLost(t *testing.T) {
+	const size, n = 4 * blockSize, 20
 	o := newOutput(size, 20*time.Millisecond)
-	slow := o.subscribe()
+	slow := subscribed(t, o, stock)
 	for range n {
-		o.write(stdout, make([]byte, chunkStd)) // would never return if it waited for ever
+		o.write(stdout, make([]byte, blockSize)) // would never return if it waited for ever
 	}
-	o.end()
-	got := string(all(t, o, slow))
-	if want := "[cube: 524288 bytes of output dropped: the reader was too slow]"; !strings.Contains(got, want) {
-		t.Errorf("no %q in %.200q", want, got)
-	}
-	if zeros := strings.Count(got, "\x00"); zeros != size {
-		t.Errorf("%d bytes are left, want the newest %d", zeros, size)
+	o.close()
+	if got, dropped := all(t, o, slow); len(got) != size || dropped != n*blockSize-size {
+		t.Errorf("%d bytes and %d dropped, want the newest %d of %d", len(got), dropped, size, n*blockSize)
 	}
 }
 
 func TestStalledReaderDoesNotSlowOthersForLong(t *testing.T) {
-	o := newOutput(2*chunkStd, 20*time.Millisecond)
-	o.subscribe()
-	fast := o.subscribe()
-	want := pattern(30 * chunkStd)
+	o := newOutput(2*blockSize, 20*time.Millisecond)
+	subscribed(t, o, stock)
+	fast := subscribed(t, o, stock)
+	want := pattern(30 * blockSize)
 	go func() {
 		o.write(stdout, want)
-		o.end()
+		o.close()
 	}()
-	got := all(t, o, fast)
-	if !bytes.Contains(got, want[len(want)-chunkStd:]) {
-		t.Errorf("the reader that kept up got %d bytes without the end", len(got))
+	if got, dropped := all(t, o, fast); !bytes.Equal(got, want) || dropped != 0 {
+		t.Errorf("the reader that kept up got %d of %d bytes, and %d were dropped", len(got), len(want), dropped)
 	}
 }
 
 func TestWithoutReadersTheNewestIsKeptForTheNext(t *testing.T) {
-	o := newOutput(4*chunkStd, time.Minute)
-	want := pattern(100 * chunkStd)
-	for rest := want; len(rest) > 0; rest = rest[chunkStd:] {
-		o.write(stdout, rest[:chunkStd])
+	o := newOutput(4*blockSize, time.Minute)
+	want := pattern(100 * blockSize)
+	for rest := want; len(rest) > 0; rest = rest[blockSize:] {
+		o.write(stdout, rest[:blockSize])
 	}
-	o.end()
-	if o.size > o.max {
-		t.Errorf("%d bytes are held, at most %d may be", o.size, o.max)
-	}
-	got := all(t, o, o.subscribe())
-	if !bytes.HasSuffix(got, want[len(want)-4*chunkStd:]) || !bytes.Contains(got, []byte("dropped")) {
-		t.Errorf("got %d bytes that do not end as written", len(got))
+	o.close()
+	got, dropped := all(t, o, subscribed(t, o, stock))
+	if !bytes.Equal(got, want[96*blockSize:]) || dropped != 96*blockSize {
+		t.Errorf("got %d bytes that do not end as written, and %d dropped", len(got), dropped)
 	}
 }
 
-func TestSecondReaderGetsOnlyWhatIsNew(t *testing.T) {
+func TestSecondStockReaderGetsOnlyWhatIsNew(t *testing.T) {
 	o := newOutput(1<<20, time.Minute)
-	first := o.subscribe()
+	first := subscribed(t, o, stock)
 	o.write(stdout, []byte("old"))
-	if _, data, _, _ := o.next(context.Background(), first, nil); string(data) != "old" {
-		t.Fatalf("first reader got %q", data)
+	if p, _ := o.take(context.Background(), first, nil); string(p.data) != "old" {
+		t.Fatalf("first reader got %q", p.data)
 	}
-	second := o.subscribe()
+	second := subscribed(t, o, stock)
 	o.write(stderr, []byte("new"))
-	o.end()
-	if got := all(t, o, second); string(got) != "new" {
+	o.close()
+	if got, _ := all(t, o, second); string(got) != "new" {
 		t.Errorf("second reader got %q, want new", got)
 	}
-	o.unsubscribe(first)
-	o.unsubscribe(second)
-	if got := all(t, o, o.subscribe()); len(got) != 0 {
+	o.unsubscribe(first, false)
+	o.unsubscribe(second, true)
+	if got, _ := all(t, o, subscribed(t, o, stock)); len(got) != 0 {
 		t.Errorf("third reader got %q, which others had read", got)
 	}
 }
 
-func TestWhatWasReadIsForgotten(t *testing.T) {
+func TestNoMoreThanTheNewestIsKept(t *testing.T) {
 	o := newOutput(1<<20, time.Minute)
-	r := o.subscribe()
-	for range 100 {
-		o.write(stdout, make([]byte, chunkStd))
-		o.next(context.Background(), r, nil)
+	r := subscribed(t, o, stock)
+	for range 1000 {
+		o.write(stdout, make([]byte, blockSize-1))
+		o.take(context.Background(), r, nil)
 	}
-	if o.size != 0 || len(o.chunks) != 0 {
-		t.Errorf("%d bytes in %d chunks are held after all was read", o.size, len(o.chunks))
+	held := 0
+	for _, b := range o.blocks {
+		held += cap(b.data)
+	}
+	if o.end-o.start != 1<<20 || held > 1<<20+4*blockSize {
+		t.Errorf("%d bytes are kept in %d, want 1 MiB", o.end-o.start, held)
 	}
 }
 
-func TestStreamsAreNotMixed(t *testing.T) {
+func TestStreamsAreNotMixedAndOffsetsCountThemTogether(t *testing.T) {
 	o := newOutput(1<<20, time.Minute)
 	o.write(stdout, []byte("a"))
 	o.write(stdout, []byte("b"))
 	o.write(stderr, []byte("c"))
-	o.write(terminal, make([]byte, chunkPTY+1))
-	o.end()
-	r := o.subscribe()
+	o.write(terminal, make([]byte, eventPTY+1))
+	o.close()
+	r := subscribed(t, o, stock)
 	for _, want := range []struct {
-		s stream
-		n int
-	}{{stdout, 2}, {stderr, 1}, {terminal, chunkPTY}, {terminal, 1}} {
-		s, data, _, err := o.next(context.Background(), r, nil)
-		if err != nil || s != want.s || len(data) != want.n {
-			t.Errorf("stream %d with %d bytes, %v; want %d with %d", s, len(data), err, want.s, want.n)
+		s      stream
+		n      int
+		offset int64
+	}{{stdout, 2, 0}, {stderr, 1, 2}, {terminal, eventPTY, 3}, {terminal, 1, 3 + eventPTY}} {
+		p, err := o.take(context.Background(), r, nil)
+		if err != nil || p.stream != want.s || len(p.data) != want.n || p.offset != want.offset {
+			t.Errorf("stream %d with %d bytes at %d, %v; want %+v", p.stream, len(p.data), p.offset, err, want)
 		}
 	}
 }
 
-func TestNextEndsWithItsContextAndOnIdle(t *testing.T) {
+func TestTakeEndsWithItsContextAndOnIdle(t *testing.T) {
 	o := newOutput(1<<20, time.Minute)
-	r := o.subscribe()
+	r := subscribed(t, o, stock)
 	idle := make(chan time.Time, 1)
 	idle <- time.Time{}
 	<-r.ready // the wake-up of subscribe
-	if _, data, more, err := o.next(context.Background(), r, idle); data != nil || !more || err != nil {
-		t.Errorf("idle gave %q, %v, %v", data, more, err)
+	if p, err := o.take(context.Background(), r, idle); p.data != nil || p.dropped != 0 || err != nil {
+		t.Errorf("idle gave %+v, %v", p, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, _, _, err := o.next(ctx, r, nil); err != context.Canceled {
+	if _, err := o.take(ctx, r, nil); err != context.Canceled {
 		t.Errorf("error %v", err)
 	}
 }

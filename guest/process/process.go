@@ -36,18 +36,19 @@ type Process struct {
 	stdin    *os.File      // nil when it has none
 	terminal *os.File      // nil when it has none
 
-	deadline deadline
-	oom      atomic.Bool // killed for want of memory, it or a descendant
-	expired  atomic.Bool // killed at its deadline
+	deadline  deadline
+	forgotten deadline    // when it has ended: until when it is remembered
+	oom       atomic.Bool // killed for want of memory, it or a descendant
+	expired   atomic.Bool // killed at its deadline
 
 	done chan struct{} // closed when end is set
 	end  *process.ProcessEvent_EndEvent
 }
 
 // Start starts a process as the named user and returns it with a reader of its
-// output. At the deadline, if not zero, it is killed with all its descendants.
+// output, who reads as how says. At the deadline, if not zero, it is killed with all its descendants.
 // Errors are Connect errors.
-func (t *Table) Start(ctx context.Context, user string, req *process.StartRequest, deadline time.Time) (*Process, *reader, error) {
+func (t *Table) Start(ctx context.Context, user string, req *process.StartRequest, deadline time.Time, how reading) (*Process, *reader, error) {
 	config := req.GetProcess()
 	if config == nil {
 		return nil, nil, connect.NewError(connect.CodeInvalidArgument, errors.New("the request names no process"))
@@ -58,7 +59,11 @@ func (t *Table) Start(ctx context.Context, user string, req *process.StartReques
 	}
 	p := &Process{
 		Config: config, Tag: req.Tag, starter: starter, groups: t.groups, input: make(chan struct{}, 1),
-		out: newOutput(maxOutput, stall), done: make(chan struct{}),
+		out: t.newOutput(), done: make(chan struct{}),
+	}
+	r, beyond := p.out.subscribe(how)
+	if beyond != nil {
+		return nil, nil, invalid(outputFrom, "the output of a new process begins at 0")
 	}
 	ends, err := t.open(p, user, req)
 	if err != nil {
@@ -76,7 +81,6 @@ func (t *Table) Start(ctx context.Context, user string, req *process.StartReques
 		return nil, nil, startError(err)
 	}
 	p.PID = p.child.PID
-	r := p.out.subscribe()
 	t.add(p)
 	go t.follow(p, ends.outputs, deadline)
 	return p, r, nil
@@ -131,7 +135,7 @@ func startError(err error) error {
 
 // follow owns a process from start to end.
 func (t *Table) follow(p *Process, outputs []source, deadline time.Time) {
-	p.deadline.arm(deadline, func() {
+	p.deadline.set(deadline, func() {
 		p.expired.Store(true)
 		p.kill()
 	})
@@ -149,7 +153,7 @@ func (t *Table) follow(p *Process, outputs []source, deadline time.Time) {
 	}
 	p.end = endEvent(p.child.Status(), p.oom.Load())
 	close(p.done)
-	p.out.end()
+	p.out.close()
 	p.closeInput()
 	t.leave(p.group)
 	t.finished(p)

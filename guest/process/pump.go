@@ -116,7 +116,7 @@ var devNull = sync.OnceValues(func() (int, error) {
 })
 
 // buffers are only held while there is something to read: an idle process costs none.
-var buffers = sync.Pool{New: func() any { return new([chunkStd]byte) }}
+var buffers = sync.Pool{New: func() any { return new([blockSize]byte) }}
 
 // pump carries an output until its end. It sends to drained once: when all that
 // the process had written before the file's deadline has been carried.
@@ -156,11 +156,11 @@ func (s source) pump(to *output, drained chan<- struct{}) {
 
 // read reads once, without waiting.
 func (s source) read(fd uintptr, carry func(stream, []byte)) (int, error) {
-	b := buffers.Get().(*[chunkStd]byte)
+	b := buffers.Get().(*[blockSize]byte)
 	defer buffers.Put(b)
-	limit := chunkStd
+	limit := blockSize
 	if s.stream == terminal {
-		limit = chunkPTY
+		limit = eventPTY
 	}
 	n, err := unix.Read(int(fd), b[:limit])
 	if n > 0 {

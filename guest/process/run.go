@@ -79,7 +79,7 @@ func (t *Table) count(by int) {
 
 // readFirst reads to the end and returns the first bytes, max at most.
 func readFirst(f *os.File, max int) (first []byte) {
-	b := buffers.Get().(*[chunkStd]byte)
+	b := buffers.Get().(*[blockSize]byte)
 	defer buffers.Put(b)
 	for {
 		n, err := f.Read(b[:])

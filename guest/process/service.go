@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"syscall"
@@ -42,37 +43,53 @@ func (s *Service) List(context.Context, *connect.Request[process.ListRequest]) (
 // Start starts a process and streams its events. Connect-Timeout-Ms is the
 // process's deadline.
 func (s *Service) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
-	deadline, _ := ctx.Deadline()
-	user := RequestUser(req.Header(), s.Table.User())
-	p, r, err := s.Table.Start(ctx, user, req.Msg, deadline)
+	how, err := readingOf(req.Header())
 	if err != nil {
 		return err
 	}
-	err = p.events(ctx, r, keepalive(req.Header()), func(e *process.ProcessEvent) error {
+	deadline, _ := ctx.Deadline()
+	user := RequestUser(req.Header(), s.Table.User())
+	p, r, err := s.Table.Start(ctx, user, req.Msg, deadline, how)
+	if err != nil {
+		return err
+	}
+	p.out.tellLives(stream.ResponseHeader())
+	return p.events(ctx, r, keepalive(req.Header()), func(e *process.ProcessEvent) error {
 		if e.GetEnd() != nil && p.expired.Load() {
 			return errDeadline
 		}
 		return stream.Send(&process.StartResponse{Event: e})
 	})
-	return err
 }
 
 var errDeadline = connect.NewError(connect.CodeDeadlineExceeded, errors.New("the process was killed at its deadline"))
 
-// Connect streams the events of a process that was started before.
+// Connect streams the events of a process that was started before. One that names an
+// offset of its output gets all from there on, as far as it is kept.
 func (s *Service) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
 	p, err := s.Table.Find(req.Msg.Process)
 	if err != nil {
 		return err
 	}
-	return p.events(ctx, p.out.subscribe(), keepalive(req.Header()), func(e *process.ProcessEvent) error {
+	how, err := readingOf(req.Header())
+	if err != nil {
+		return err
+	}
+	r, beyond := p.out.subscribe(how)
+	if beyond != nil {
+		return beyond.connectError()
+	}
+	p.out.tellLives(stream.ResponseHeader())
+	return p.events(ctx, r, keepalive(req.Header()), func(e *process.ProcessEvent) error {
 		return stream.Send(&process.ConnectResponse{Event: e})
 	})
 }
 
-// events sends a process's events until its end, or until ctx ends.
+// events sends a process's events until its end, until r has read all that it wanted, or
+// until ctx ends.
 func (p *Process) events(ctx context.Context, r *reader, every time.Duration, send func(*process.ProcessEvent) error) error {
-	defer p.out.unsubscribe(r)
+	whole := false
+	defer func() { p.out.unsubscribe(r, whole) }()
 	start := &process.ProcessEvent_StartEvent{Pid: uint32(p.PID)}
 	if err := send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: start}}); err != nil {
 		return err
@@ -80,37 +97,49 @@ func (p *Process) events(ctx context.Context, r *reader, every time.Duration, se
 	idle := time.NewTimer(every)
 	defer idle.Stop()
 	for {
-		kind, data, more, err := p.out.next(ctx, r, idle.C)
+		next, err := p.out.take(ctx, r, idle.C)
 		switch {
+		case errors.Is(err, io.EOF):
+			<-p.done
+			holdFlush(ctx)
+			err = send(&process.ProcessEvent{Event: &process.ProcessEvent_End{End: p.end}})
+			whole = err == nil
+			return err
+		case errors.Is(err, errWindow):
+			holdFlush(ctx)
+			return nil
+		case errors.Is(err, errReplaced):
+			return connect.NewError(connect.CodeAborted, err)
 		case errors.Is(err, context.DeadlineExceeded):
 			return errDeadline
 		case err != nil:
 			return connect.NewError(connect.CodeCanceled, err)
-		case !more:
-			<-p.done
-			holdFlush(ctx)
-			return send(&process.ProcessEvent{Event: &process.ProcessEvent_End{End: p.end}})
-		case data == nil:
-			err = send(&process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}})
-		default:
-			err = send(dataEvent(kind, data))
 		}
-		if err != nil {
+		if err := send(next.event()); err != nil {
 			return err
 		}
 		idle.Reset(every)
 	}
 }
 
-func dataEvent(kind stream, data []byte) *process.ProcessEvent {
-	e := &process.ProcessEvent_DataEvent{}
-	switch kind {
+// event is what a client is sent.
+func (p *piece) event() *process.ProcessEvent {
+	if p.dropped > 0 {
+		e := &process.ProcessEvent_DroppedEvent{Bytes: uint64(p.dropped)}
+		return &process.ProcessEvent{Event: &process.ProcessEvent_Dropped{Dropped: e}}
+	}
+	if p.data == nil {
+		return &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
+	}
+	offset := uint64(p.offset)
+	e := &process.ProcessEvent_DataEvent{Offset: &offset}
+	switch p.stream {
 	case stdout:
-		e.Output = &process.ProcessEvent_DataEvent_Stdout{Stdout: data}
+		e.Output = &process.ProcessEvent_DataEvent_Stdout{Stdout: p.data}
 	case stderr:
-		e.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: data}
+		e.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: p.data}
 	case terminal:
-		e.Output = &process.ProcessEvent_DataEvent_Pty{Pty: data}
+		e.Output = &process.ProcessEvent_DataEvent_Pty{Pty: p.data}
 	}
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: e}}
 }

@@ -57,6 +57,7 @@ type Table struct {
 	terminals Terminals
 	changed   func()
 	group     atomic.Uint64 // number of the newest control group
+	history   history
 
 	mu      sync.Mutex // guards all below
 	byPID   map[int]*Process
@@ -66,15 +67,19 @@ type Table struct {
 	env     map[string]string
 	user    string
 	cwd     string
+	// generation is the life of the sandbox that has begun last.
+	generation uint64
 }
 
 // NewTable returns an empty table. starter returns what starts processes now;
 // changed is called when a process has started or ended.
 func NewTable(starter func(context.Context) (Starter, error), groups Groups, terminals Terminals, changed func()) *Table {
-	return &Table{
+	t := &Table{
 		starter: starter, groups: groups, terminals: terminals, changed: changed,
 		byPID: make(map[int]*Process), user: DefaultUser,
 	}
+	t.history = history{max: maxHistory, outputs: t.outputs}
+	return t
 }
 
 // DefaultUser is who a process runs as when nobody says otherwise.
@@ -235,10 +240,15 @@ func (t *Table) finished(p *Process) {
 	}
 	t.mu.Unlock()
 	t.changed()
-	time.AfterFunc(remember, func() { t.forget(p) })
+	p.forgotten.set(time.Now().Add(remember), func() { t.forget(p) })
 }
 
+// forget forgets an ended process, but not while somebody may take up its output again.
 func (t *Table) forget(p *Process) {
+	if left := p.out.awaited(); left > 0 {
+		p.forgotten.set(time.Now().Add(left), func() { t.forget(p) })
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i := slices.Index(t.ended, p); i >= 0 {
@@ -247,8 +257,11 @@ func (t *Table) forget(p *Process) {
 	}
 }
 
-// release gives up the number of an ended process, which may be in use again.
+// release gives up the number of an ended process, which may be in use again, and what
+// is kept of its output.
 func (t *Table) release(p *Process) {
+	p.forgotten.stop()
+	p.out.release()
 	if t.byPID[p.PID] == p {
 		delete(t.byPID, p.PID)
 	}

@@ -109,7 +109,10 @@ func (a *app) runInside(ctx context.Context, arg string, argv []string, o inside
 		if err != nil {
 			return err
 		}
-		cmd := client.Command{Argv: argv, User: o.user, Cwd: o.cwd, Env: env, Timeout: o.timeout, Stdout: a.out, Stderr: a.err}
+		cmd := client.Command{Argv: argv, User: o.user, Cwd: o.cwd, Env: env, Timeout: o.timeout, Stdout: a.out, Stderr: a.err, GoOn: true}
+		cmd.Dropped = func(bytes int64) {
+			fmt.Fprintf(a.err, "cube: %d bytes of the output are missing here: nothing was read for a minute\n", bytes)
+		}
 		if !o.noStdin && (o.terminal || !isTerminal(a.in)) {
 			cmd.Stdin = a.in
 		}

@@ -362,6 +362,7 @@ type ProcessEvent struct {
 	//	*ProcessEvent_Data
 	//	*ProcessEvent_End
 	//	*ProcessEvent_Keepalive
+	//	*ProcessEvent_Dropped
 	Event         isProcessEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -440,6 +441,15 @@ func (x *ProcessEvent) GetKeepalive() *ProcessEvent_KeepAlive {
 	return nil
 }
 
+func (x *ProcessEvent) GetDropped() *ProcessEvent_DroppedEvent {
+	if x != nil {
+		if x, ok := x.Event.(*ProcessEvent_Dropped); ok {
+			return x.Dropped
+		}
+	}
+	return nil
+}
+
 type isProcessEvent_Event interface {
 	isProcessEvent_Event()
 }
@@ -460,6 +470,10 @@ type ProcessEvent_Keepalive struct {
 	Keepalive *ProcessEvent_KeepAlive `protobuf:"bytes,4,opt,name=keepalive,proto3,oneof"`
 }
 
+type ProcessEvent_Dropped struct {
+	Dropped *ProcessEvent_DroppedEvent `protobuf:"bytes,1000,opt,name=dropped,proto3,oneof"`
+}
+
 func (*ProcessEvent_Start) isProcessEvent_Event() {}
 
 func (*ProcessEvent_Data) isProcessEvent_Event() {}
@@ -467,6 +481,8 @@ func (*ProcessEvent_Data) isProcessEvent_Event() {}
 func (*ProcessEvent_End) isProcessEvent_Event() {}
 
 func (*ProcessEvent_Keepalive) isProcessEvent_Event() {}
+
+func (*ProcessEvent_Dropped) isProcessEvent_Event() {}
 
 type ListRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1390,7 +1406,10 @@ type ProcessEvent_DataEvent struct {
 	//	*ProcessEvent_DataEvent_Stdout
 	//	*ProcessEvent_DataEvent_Stderr
 	//	*ProcessEvent_DataEvent_Pty
-	Output        isProcessEvent_DataEvent_Output `protobuf_oneof:"output"`
+	Output isProcessEvent_DataEvent_Output `protobuf_oneof:"output"`
+	// Where these bytes begin in all that the process has written, its streams together,
+	// in bytes. Ours: clients of E2B do not know it.
+	Offset        *uint64 `protobuf:"varint,1000,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1459,6 +1478,13 @@ func (x *ProcessEvent_DataEvent) GetPty() []byte {
 	return nil
 }
 
+func (x *ProcessEvent_DataEvent) GetOffset() uint64 {
+	if x != nil && x.Offset != nil {
+		return *x.Offset
+	}
+	return 0
+}
+
 type isProcessEvent_DataEvent_Output interface {
 	isProcessEvent_DataEvent_Output()
 }
@@ -1481,6 +1507,51 @@ func (*ProcessEvent_DataEvent_Stderr) isProcessEvent_DataEvent_Output() {}
 
 func (*ProcessEvent_DataEvent_Pty) isProcessEvent_DataEvent_Output() {}
 
+// Ours: output that is not kept any more, where the reader would have gone on.
+type ProcessEvent_DroppedEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         uint64                 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessEvent_DroppedEvent) Reset() {
+	*x = ProcessEvent_DroppedEvent{}
+	mi := &file_process_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessEvent_DroppedEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessEvent_DroppedEvent) ProtoMessage() {}
+
+func (x *ProcessEvent_DroppedEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_process_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessEvent_DroppedEvent.ProtoReflect.Descriptor instead.
+func (*ProcessEvent_DroppedEvent) Descriptor() ([]byte, []int) {
+	return file_process_proto_rawDescGZIP(), []int{4, 2}
+}
+
+func (x *ProcessEvent_DroppedEvent) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 type ProcessEvent_EndEvent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ExitCode      int32                  `protobuf:"zigzag32,1,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
@@ -1493,7 +1564,7 @@ type ProcessEvent_EndEvent struct {
 
 func (x *ProcessEvent_EndEvent) Reset() {
 	*x = ProcessEvent_EndEvent{}
-	mi := &file_process_proto_msgTypes[26]
+	mi := &file_process_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1576,7 @@ func (x *ProcessEvent_EndEvent) String() string {
 func (*ProcessEvent_EndEvent) ProtoMessage() {}
 
 func (x *ProcessEvent_EndEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_process_proto_msgTypes[26]
+	mi := &file_process_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1589,7 @@ func (x *ProcessEvent_EndEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessEvent_EndEvent.ProtoReflect.Descriptor instead.
 func (*ProcessEvent_EndEvent) Descriptor() ([]byte, []int) {
-	return file_process_proto_rawDescGZIP(), []int{4, 2}
+	return file_process_proto_rawDescGZIP(), []int{4, 3}
 }
 
 func (x *ProcessEvent_EndEvent) GetExitCode() int32 {
@@ -1557,7 +1628,7 @@ type ProcessEvent_KeepAlive struct {
 
 func (x *ProcessEvent_KeepAlive) Reset() {
 	*x = ProcessEvent_KeepAlive{}
-	mi := &file_process_proto_msgTypes[27]
+	mi := &file_process_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1640,7 @@ func (x *ProcessEvent_KeepAlive) String() string {
 func (*ProcessEvent_KeepAlive) ProtoMessage() {}
 
 func (x *ProcessEvent_KeepAlive) ProtoReflect() protoreflect.Message {
-	mi := &file_process_proto_msgTypes[27]
+	mi := &file_process_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1653,7 @@ func (x *ProcessEvent_KeepAlive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessEvent_KeepAlive.ProtoReflect.Descriptor instead.
 func (*ProcessEvent_KeepAlive) Descriptor() ([]byte, []int) {
-	return file_process_proto_rawDescGZIP(), []int{4, 3}
+	return file_process_proto_rawDescGZIP(), []int{4, 4}
 }
 
 type StreamInputRequest_StartEvent struct {
@@ -1594,7 +1665,7 @@ type StreamInputRequest_StartEvent struct {
 
 func (x *StreamInputRequest_StartEvent) Reset() {
 	*x = StreamInputRequest_StartEvent{}
-	mi := &file_process_proto_msgTypes[28]
+	mi := &file_process_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1677,7 @@ func (x *StreamInputRequest_StartEvent) String() string {
 func (*StreamInputRequest_StartEvent) ProtoMessage() {}
 
 func (x *StreamInputRequest_StartEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_process_proto_msgTypes[28]
+	mi := &file_process_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1638,7 +1709,7 @@ type StreamInputRequest_DataEvent struct {
 
 func (x *StreamInputRequest_DataEvent) Reset() {
 	*x = StreamInputRequest_DataEvent{}
-	mi := &file_process_proto_msgTypes[29]
+	mi := &file_process_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1721,7 @@ func (x *StreamInputRequest_DataEvent) String() string {
 func (*StreamInputRequest_DataEvent) ProtoMessage() {}
 
 func (x *StreamInputRequest_DataEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_process_proto_msgTypes[29]
+	mi := &file_process_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1752,7 @@ type StreamInputRequest_KeepAlive struct {
 
 func (x *StreamInputRequest_KeepAlive) Reset() {
 	*x = StreamInputRequest_KeepAlive{}
-	mi := &file_process_proto_msgTypes[30]
+	mi := &file_process_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1764,7 @@ func (x *StreamInputRequest_KeepAlive) String() string {
 func (*StreamInputRequest_KeepAlive) ProtoMessage() {}
 
 func (x *StreamInputRequest_KeepAlive) ProtoReflect() protoreflect.Message {
-	mi := &file_process_proto_msgTypes[30]
+	mi := &file_process_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,20 +1807,25 @@ const file_process_proto_rawDesc = "" +
 	"\fProcessInput\x12\x16\n" +
 	"\x05stdin\x18\x01 \x01(\fH\x00R\x05stdin\x12\x12\n" +
 	"\x03pty\x18\x02 \x01(\fH\x00R\x03ptyB\a\n" +
-	"\x05input\"\x87\x04\n" +
+	"\x05input\"\x98\x05\n" +
 	"\fProcessEvent\x128\n" +
 	"\x05start\x18\x01 \x01(\v2 .process.ProcessEvent.StartEventH\x00R\x05start\x125\n" +
 	"\x04data\x18\x02 \x01(\v2\x1f.process.ProcessEvent.DataEventH\x00R\x04data\x122\n" +
 	"\x03end\x18\x03 \x01(\v2\x1e.process.ProcessEvent.EndEventH\x00R\x03end\x12?\n" +
-	"\tkeepalive\x18\x04 \x01(\v2\x1f.process.ProcessEvent.KeepAliveH\x00R\tkeepalive\x1a\x1e\n" +
+	"\tkeepalive\x18\x04 \x01(\v2\x1f.process.ProcessEvent.KeepAliveH\x00R\tkeepalive\x12?\n" +
+	"\adropped\x18\xe8\a \x01(\v2\".process.ProcessEvent.DroppedEventH\x00R\adropped\x1a\x1e\n" +
 	"\n" +
 	"StartEvent\x12\x10\n" +
-	"\x03pid\x18\x01 \x01(\rR\x03pid\x1a]\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x1a\x86\x01\n" +
 	"\tDataEvent\x12\x18\n" +
 	"\x06stdout\x18\x01 \x01(\fH\x00R\x06stdout\x12\x18\n" +
 	"\x06stderr\x18\x02 \x01(\fH\x00R\x06stderr\x12\x12\n" +
-	"\x03pty\x18\x03 \x01(\fH\x00R\x03ptyB\b\n" +
-	"\x06output\x1a|\n" +
+	"\x03pty\x18\x03 \x01(\fH\x00R\x03pty\x12\x1c\n" +
+	"\x06offset\x18\xe8\a \x01(\x04H\x01R\x06offset\x88\x01\x01B\b\n" +
+	"\x06outputB\t\n" +
+	"\a_offset\x1a$\n" +
+	"\fDroppedEvent\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x1a|\n" +
 	"\bEndEvent\x12\x1b\n" +
 	"\texit_code\x18\x01 \x01(\x11R\bexitCode\x12\x16\n" +
 	"\x06exited\x18\x02 \x01(\bR\x06exited\x12\x16\n" +
@@ -1837,7 +1913,7 @@ func file_process_proto_rawDescGZIP() []byte {
 }
 
 var file_process_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_process_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_process_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_process_proto_goTypes = []any{
 	(Signal)(0),                           // 0: process.Signal
 	(*ProcessConfig)(nil),                 // 1: process.ProcessConfig
@@ -1866,59 +1942,61 @@ var file_process_proto_goTypes = []any{
 	(*PTY_Size)(nil),                      // 24: process.PTY.Size
 	(*ProcessEvent_StartEvent)(nil),       // 25: process.ProcessEvent.StartEvent
 	(*ProcessEvent_DataEvent)(nil),        // 26: process.ProcessEvent.DataEvent
-	(*ProcessEvent_EndEvent)(nil),         // 27: process.ProcessEvent.EndEvent
-	(*ProcessEvent_KeepAlive)(nil),        // 28: process.ProcessEvent.KeepAlive
-	(*StreamInputRequest_StartEvent)(nil), // 29: process.StreamInputRequest.StartEvent
-	(*StreamInputRequest_DataEvent)(nil),  // 30: process.StreamInputRequest.DataEvent
-	(*StreamInputRequest_KeepAlive)(nil),  // 31: process.StreamInputRequest.KeepAlive
+	(*ProcessEvent_DroppedEvent)(nil),     // 27: process.ProcessEvent.DroppedEvent
+	(*ProcessEvent_EndEvent)(nil),         // 28: process.ProcessEvent.EndEvent
+	(*ProcessEvent_KeepAlive)(nil),        // 29: process.ProcessEvent.KeepAlive
+	(*StreamInputRequest_StartEvent)(nil), // 30: process.StreamInputRequest.StartEvent
+	(*StreamInputRequest_DataEvent)(nil),  // 31: process.StreamInputRequest.DataEvent
+	(*StreamInputRequest_KeepAlive)(nil),  // 32: process.StreamInputRequest.KeepAlive
 }
 var file_process_proto_depIdxs = []int32{
 	23, // 0: process.ProcessConfig.envs:type_name -> process.ProcessConfig.EnvsEntry
 	24, // 1: process.PTY.size:type_name -> process.PTY.Size
 	25, // 2: process.ProcessEvent.start:type_name -> process.ProcessEvent.StartEvent
 	26, // 3: process.ProcessEvent.data:type_name -> process.ProcessEvent.DataEvent
-	27, // 4: process.ProcessEvent.end:type_name -> process.ProcessEvent.EndEvent
-	28, // 5: process.ProcessEvent.keepalive:type_name -> process.ProcessEvent.KeepAlive
-	1,  // 6: process.ProcessInfo.config:type_name -> process.ProcessConfig
-	7,  // 7: process.ListResponse.processes:type_name -> process.ProcessInfo
-	1,  // 8: process.StartRequest.process:type_name -> process.ProcessConfig
-	2,  // 9: process.StartRequest.pty:type_name -> process.PTY
-	5,  // 10: process.StartResponse.event:type_name -> process.ProcessEvent
-	3,  // 11: process.ConnectRequest.process:type_name -> process.ProcessSelector
-	5,  // 12: process.ConnectResponse.event:type_name -> process.ProcessEvent
-	3,  // 13: process.UpdateRequest.process:type_name -> process.ProcessSelector
-	2,  // 14: process.UpdateRequest.pty:type_name -> process.PTY
-	29, // 15: process.StreamInputRequest.start:type_name -> process.StreamInputRequest.StartEvent
-	30, // 16: process.StreamInputRequest.data:type_name -> process.StreamInputRequest.DataEvent
-	31, // 17: process.StreamInputRequest.keepalive:type_name -> process.StreamInputRequest.KeepAlive
-	3,  // 18: process.SendInputRequest.process:type_name -> process.ProcessSelector
-	4,  // 19: process.SendInputRequest.input:type_name -> process.ProcessInput
-	3,  // 20: process.SendSignalRequest.process:type_name -> process.ProcessSelector
-	0,  // 21: process.SendSignalRequest.signal:type_name -> process.Signal
-	3,  // 22: process.CloseStdinRequest.process:type_name -> process.ProcessSelector
-	3,  // 23: process.StreamInputRequest.StartEvent.process:type_name -> process.ProcessSelector
-	4,  // 24: process.StreamInputRequest.DataEvent.input:type_name -> process.ProcessInput
-	6,  // 25: process.Process.List:input_type -> process.ListRequest
-	9,  // 26: process.Process.Start:input_type -> process.StartRequest
-	11, // 27: process.Process.Connect:input_type -> process.ConnectRequest
-	13, // 28: process.Process.Update:input_type -> process.UpdateRequest
-	15, // 29: process.Process.StreamInput:input_type -> process.StreamInputRequest
-	17, // 30: process.Process.SendInput:input_type -> process.SendInputRequest
-	19, // 31: process.Process.SendSignal:input_type -> process.SendSignalRequest
-	21, // 32: process.Process.CloseStdin:input_type -> process.CloseStdinRequest
-	8,  // 33: process.Process.List:output_type -> process.ListResponse
-	10, // 34: process.Process.Start:output_type -> process.StartResponse
-	12, // 35: process.Process.Connect:output_type -> process.ConnectResponse
-	14, // 36: process.Process.Update:output_type -> process.UpdateResponse
-	16, // 37: process.Process.StreamInput:output_type -> process.StreamInputResponse
-	18, // 38: process.Process.SendInput:output_type -> process.SendInputResponse
-	20, // 39: process.Process.SendSignal:output_type -> process.SendSignalResponse
-	22, // 40: process.Process.CloseStdin:output_type -> process.CloseStdinResponse
-	33, // [33:41] is the sub-list for method output_type
-	25, // [25:33] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	28, // 4: process.ProcessEvent.end:type_name -> process.ProcessEvent.EndEvent
+	29, // 5: process.ProcessEvent.keepalive:type_name -> process.ProcessEvent.KeepAlive
+	27, // 6: process.ProcessEvent.dropped:type_name -> process.ProcessEvent.DroppedEvent
+	1,  // 7: process.ProcessInfo.config:type_name -> process.ProcessConfig
+	7,  // 8: process.ListResponse.processes:type_name -> process.ProcessInfo
+	1,  // 9: process.StartRequest.process:type_name -> process.ProcessConfig
+	2,  // 10: process.StartRequest.pty:type_name -> process.PTY
+	5,  // 11: process.StartResponse.event:type_name -> process.ProcessEvent
+	3,  // 12: process.ConnectRequest.process:type_name -> process.ProcessSelector
+	5,  // 13: process.ConnectResponse.event:type_name -> process.ProcessEvent
+	3,  // 14: process.UpdateRequest.process:type_name -> process.ProcessSelector
+	2,  // 15: process.UpdateRequest.pty:type_name -> process.PTY
+	30, // 16: process.StreamInputRequest.start:type_name -> process.StreamInputRequest.StartEvent
+	31, // 17: process.StreamInputRequest.data:type_name -> process.StreamInputRequest.DataEvent
+	32, // 18: process.StreamInputRequest.keepalive:type_name -> process.StreamInputRequest.KeepAlive
+	3,  // 19: process.SendInputRequest.process:type_name -> process.ProcessSelector
+	4,  // 20: process.SendInputRequest.input:type_name -> process.ProcessInput
+	3,  // 21: process.SendSignalRequest.process:type_name -> process.ProcessSelector
+	0,  // 22: process.SendSignalRequest.signal:type_name -> process.Signal
+	3,  // 23: process.CloseStdinRequest.process:type_name -> process.ProcessSelector
+	3,  // 24: process.StreamInputRequest.StartEvent.process:type_name -> process.ProcessSelector
+	4,  // 25: process.StreamInputRequest.DataEvent.input:type_name -> process.ProcessInput
+	6,  // 26: process.Process.List:input_type -> process.ListRequest
+	9,  // 27: process.Process.Start:input_type -> process.StartRequest
+	11, // 28: process.Process.Connect:input_type -> process.ConnectRequest
+	13, // 29: process.Process.Update:input_type -> process.UpdateRequest
+	15, // 30: process.Process.StreamInput:input_type -> process.StreamInputRequest
+	17, // 31: process.Process.SendInput:input_type -> process.SendInputRequest
+	19, // 32: process.Process.SendSignal:input_type -> process.SendSignalRequest
+	21, // 33: process.Process.CloseStdin:input_type -> process.CloseStdinRequest
+	8,  // 34: process.Process.List:output_type -> process.ListResponse
+	10, // 35: process.Process.Start:output_type -> process.StartResponse
+	12, // 36: process.Process.Connect:output_type -> process.ConnectResponse
+	14, // 37: process.Process.Update:output_type -> process.UpdateResponse
+	16, // 38: process.Process.StreamInput:output_type -> process.StreamInputResponse
+	18, // 39: process.Process.SendInput:output_type -> process.SendInputResponse
+	20, // 40: process.Process.SendSignal:output_type -> process.SendSignalResponse
+	22, // 41: process.Process.CloseStdin:output_type -> process.CloseStdinResponse
+	34, // [34:42] is the sub-list for method output_type
+	26, // [26:34] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_process_proto_init() }
@@ -1940,6 +2018,7 @@ func file_process_proto_init() {
 		(*ProcessEvent_Data)(nil),
 		(*ProcessEvent_End)(nil),
 		(*ProcessEvent_Keepalive)(nil),
+		(*ProcessEvent_Dropped)(nil),
 	}
 	file_process_proto_msgTypes[6].OneofWrappers = []any{}
 	file_process_proto_msgTypes[8].OneofWrappers = []any{}
@@ -1954,14 +2033,14 @@ func file_process_proto_init() {
 		(*ProcessEvent_DataEvent_Stderr)(nil),
 		(*ProcessEvent_DataEvent_Pty)(nil),
 	}
-	file_process_proto_msgTypes[26].OneofWrappers = []any{}
+	file_process_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_process_proto_rawDesc), len(file_process_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

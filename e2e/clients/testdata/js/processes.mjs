@@ -55,9 +55,36 @@ assert.equal(await commands.kill(loop.pid), false)
 assert.equal(await commands.kill(999_999), false)
 assert.ok(!(await commands.list()).some((p) => p.pid === loop.pid))
 
+console.log('of what nobody reads the last MiB is kept')
+const flood = await commands.run('until [ -e /tmp/go ]; do sleep 0.01; done; head -c 3000000 /dev/zero | tr "\\0" x; touch /tmp/written; sleep 60; true', { background: true })
+await flood.disconnect()
+await commands.run('touch /tmp/go; until [ -e /tmp/written ]; do sleep 0.01; done')
+let kept = ''
+const late = await commands.connect(flood.pid, { onStdout: (text) => { kept += text } })
+while (kept.length < 1 << 20) await new Promise((resolve) => setTimeout(resolve, 5))
+assert.equal(await commands.kill(flood.pid), true)
+await assert.rejects(late.wait(), (e) => e instanceof CommandExitError && /killed/.test(e.error))
+assert.equal(kept, 'x'.repeat(1 << 20), 'the client knows neither offsets nor what is dropped')
+
 console.log('a command whose time is over is ended, with its children')
 await assert.rejects(commands.run('sleep 1234 & sleep 1234', { timeoutMs: 1000 }), TimeoutError)
 await assert.rejects(commands.run('until ! pgrep -x sleep; do sleep 0.01; done; pgrep -x sleep'), (e) => e.exitCode === 1 && e.stdout !== undefined)
+
+console.log('a terminal is connected to, and killed with what runs in it')
+let first = ''
+let then = ''
+const shell = await sandbox.pty.create({ cols: 80, rows: 24, timeoutMs: 60_000, onData: (data) => { first += Buffer.from(data).toString() } })
+await sandbox.pty.sendInput(shell.pid, Buffer.from('sleep 4321 & echo o""ne\n'))
+while (!first.includes('one')) await new Promise((resolve) => setTimeout(resolve, 5))
+await shell.disconnect()
+const shellAgain = await sandbox.pty.connect(shell.pid, { onData: (data) => { then += Buffer.from(data).toString() } })
+await sandbox.pty.sendInput(shell.pid, Buffer.from('echo t""wo\n'))
+while (!then.includes('two')) await new Promise((resolve) => setTimeout(resolve, 5))
+assert.ok(!then.includes('one'), then)
+assert.equal(await sandbox.pty.kill(shell.pid), true)
+await assert.rejects(shellAgain.wait(), (e) => e instanceof CommandExitError && /killed/.test(e.error))
+assert.equal(await sandbox.pty.kill(shell.pid), false)
+await commands.run('while pgrep -f "sleep 432[1]"; do sleep 0.01; done >/dev/null', { timeoutMs: 10_000 })
 
 console.log('a terminal')
 let seen = ''

@@ -73,6 +73,21 @@ assert commands.kill(loop.pid) is False
 assert commands.kill(999_999) is False
 assert all(p.pid != loop.pid for p in commands.list())
 
+print("of what nobody reads the last MiB is kept")
+flood = commands.run(
+    'until [ -e /tmp/go ]; do sleep 0.01; done; head -c 3000000 /dev/zero | tr "\\0" x; touch /tmp/written; sleep 60; true',
+    background=True,
+)
+flood.disconnect()
+commands.run("touch /tmp/go; until [ -e /tmp/written ]; do sleep 0.01; done")
+late, kept = commands.connect(flood.pid), ""
+for out, _, _ in late:
+    kept += out or ""
+    if len(kept) >= 1 << 20:
+        break
+assert kept == "x" * (1 << 20), "the client knows neither offsets nor what is dropped"
+assert commands.kill(flood.pid) is True
+
 print("a command whose time is over is ended, with its children")
 fails(TimeoutException, "sleep 1234 & sleep 1234", timeout=1)
 commands.run("while pgrep -x sleep; do sleep 0.01; done >/dev/null", timeout=10)
