@@ -186,3 +186,20 @@ for i in range(50000):
 	}
 	sh(t, id, "true")
 }
+
+// TestAllOfASandboxCanBeWatched: every directory of the root file system, in a clone too;
+// not /proc and the like, which have no end and tell nothing.
+func TestAllOfASandboxCanBeWatched(t *testing.T) {
+	l.Guard(t)
+	id := witness(t)
+	begun := time.Now()
+	w := watcher(t, id, "root", &filesystem.CreateWatcherRequest{Path: "/", Recursive: true})
+	t.Logf("watched in %v", time.Since(begun))
+	for what, id := range map[string]cube.SandboxID{"source": id, "clone": clone(t, id, 1)[0]} {
+		sh(t, id, "touch /etc/ssl/certs/f /usr/share/"+what+" /dev/shm/f; mkdir -p /var/lib/new/deep; cat /proc/version; touch /var/lib/new/deep/f")
+		got := seen(t, id, w, "create etc/ssl/certs/f", "create usr/share/"+what, "create dev/shm/f", "create var/lib/new/deep/f")
+		if slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, " proc/") || strings.Contains(s, " sys/") }) {
+			t.Errorf("got %q", got)
+		}
+	}
+}

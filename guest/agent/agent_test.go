@@ -254,6 +254,9 @@ func TestTokenIsAskedForWhereItShouldBe(t *testing.T) {
 		{"POST", "/process.Process/List", "secret", 200, "{}"},
 		{"POST", "/filesystem.Filesystem/Stat", "", 401, ""},
 		{"GET", "/files?path=a", "", 401, `{"code":401,"message":"missing signature query parameter"}`},
+		{"POST", "/files/compose", "", 401, `{"code":401,"message":"` + unauthorized + `"}`},
+		{"POST", "/files/compose", "secret", 400, `{"code":400,"message":"source_paths must not be empty"}`},
+		{"POST", "/filesystem.Filesystem/CreateWatcher", "", 401, ""},
 		{"POST", "/init", "secret", 404, ""}, // not from the gateway
 	} {
 		r := httptest.NewRequest(c.method, c.path, strings.NewReader("{}"))

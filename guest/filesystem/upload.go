@@ -136,7 +136,7 @@ func (u *upload) write(path string, from io.Reader) error {
 	err := u.files.Runner.Do(u.user, func(account users.User) (err error) {
 		path = spawn.Resolve(account, path)
 		if u.seen[path] {
-			return &status{http.StatusBadRequest, fmt.Sprintf("you cannot upload multiple files to the same path '%s' in one upload request", path)}
+			return &status{http.StatusBadRequest, fmt.Sprintf("you cannot upload multiple files to the same path '%s' in one upload request, only the first specified file was uploaded", path)}
 		}
 		file, info, err = openWrite(path)
 		return err
