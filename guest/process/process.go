@@ -12,6 +12,7 @@ import (
 
 	"cubesandbox/guest/envdpb/process"
 	"cubesandbox/guest/spawn"
+	"cubesandbox/guest/users"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -85,6 +86,9 @@ func (t *Table) Start(ctx context.Context, user string, req *process.StartReques
 	return p, r, nil
 }
 
+// sandboxEnv tells a program that it runs in a sandbox, below all else that it is told.
+const sandboxEnv = "E2B_SANDBOX=true"
+
 func (t *Table) request(user string, req *process.StartRequest, group string) spawn.Request {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +99,7 @@ func (t *Table) request(user string, req *process.StartRequest, group string) sp
 	if req.Process.Cwd == nil {
 		q.Cwd = t.cwd
 	}
-	q.Env = make([]string, 0, len(t.env)+len(req.Process.Envs))
+	q.Env = append(make([]string, 0, 1+len(t.env)+len(req.Process.Envs)), sandboxEnv)
 	for k, v := range t.env {
 		q.Env = append(q.Env, k+"="+v)
 	}
@@ -120,6 +124,8 @@ func startError(err error) error {
 		if code == 0 {
 			code = connect.CodeInternal
 		}
+	case errors.Is(err, users.ErrUnknown): // as whose terminal it was to be
+		code = connect.CodeUnauthenticated
 	case errors.Is(err, spawn.ErrInitDied):
 		code = connect.CodeAborted
 	case errors.Is(err, context.DeadlineExceeded):
