@@ -88,6 +88,8 @@ type programs struct {
 	mu      sync.Mutex
 	last    uint32
 	running map[uint32]*program
+	output  Output
+	reads   int // of output
 }
 
 type program struct {

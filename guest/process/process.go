@@ -86,6 +86,9 @@ func (t *Table) Start(ctx context.Context, user string, req *process.StartReques
 	return p, r, nil
 }
 
+// sandboxEnv tells a program that it runs in a sandbox, below all else that it is told.
+const sandboxEnv = "E2B_SANDBOX=true"
+
 func (t *Table) request(user string, req *process.StartRequest, group string) spawn.Request {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,7 +99,7 @@ func (t *Table) request(user string, req *process.StartRequest, group string) sp
 	if req.Process.Cwd == nil {
 		q.Cwd = t.cwd
 	}
-	q.Env = make([]string, 0, len(t.env)+len(req.Process.Envs))
+	q.Env = append(make([]string, 0, 1+len(t.env)+len(req.Process.Envs)), sandboxEnv)
 	for k, v := range t.env {
 		q.Env = append(q.Env, k+"="+v)
 	}

@@ -130,12 +130,12 @@ func TestAWindowIsKeptUntilTheNextRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutput(maxOutput, stall)
 		want := pattern(maxOutput * 2)
+		how := reading{resumes: true, window: maxOutput / 2}
+		r := subscribed(t, o, how)
 		go func() {
 			o.write(stdout, want)
 			o.close()
 		}()
-		how := reading{resumes: true, window: maxOutput / 2}
-		r := subscribed(t, o, how)
 		if got := read(t, o, r, maxOutput/2); !bytes.Equal(got, want[:maxOutput/2]) {
 			t.Fatal("the window has other bytes")
 		}

@@ -121,6 +121,26 @@ func TestDeadlineKillsTheWholeTree(t *testing.T) {
 	}
 }
 
+// TestKillTakesTheWholeTree: a test that hangs here found a survivor.
+func TestKillTakesTheWholeTree(t *testing.T) {
+	c, table, h := serve(t)
+	s, e := begin(t, t.Context(), c, shell("sleep 60 & (sleep 60 & sleep 60) & echo; sleep 60"))
+	for e.out == "" && s.Receive() {
+		e.add(s.Msg().Event)
+	}
+	kill := &process.SendSignalRequest{Process: selector(e.pid), Signal: process.Signal_SIGNAL_SIGKILL}
+	if _, err := c.SendSignal(t.Context(), connect.NewRequest(kill)); err != nil {
+		t.Fatal(err)
+	}
+	if finish(s, e); e.end.GetStatus() != "signal: killed" || e.end.GetExitCode() != -1 || e.end.GetExited() {
+		t.Errorf("end %v, %v", e.end, e.err)
+	}
+	h.wait("1")
+	if table.Active() {
+		t.Error("the table is active after the kill")
+	}
+}
+
 func TestInputReachesTheProcess(t *testing.T) {
 	c, _, _ := serve(t)
 	req := shell("cat; echo end")
@@ -227,6 +247,9 @@ func TestEnvironmentDoesNotLeakToTheNextCommand(t *testing.T) {
 	if e := run(t, c, req); e.out != "sandbox request\n" {
 		t.Errorf("output %q", e.out)
 	}
+	if e := run(t, c, shell("echo $E2B_SANDBOX")); e.out != "true\n" {
+		t.Errorf("a program is not told that it is in a sandbox: %q", e.out)
+	}
 	if e := run(t, c, shell("echo $A $B")); e.out != "sandbox sandbox\n" {
 		t.Errorf("the next one's output %q", e.out)
 	}
@@ -251,6 +274,7 @@ func TestErrorsHaveTheirCodes(t *testing.T) {
 		&spawn.Error{Failure: 200}:                  connect.CodeInternal,
 		fmt.Errorf("%w: 'x'", users.ErrUnknown):     connect.CodeUnauthenticated,
 		spawn.ErrInitDied:                           connect.CodeAborted,
+		fmt.Errorf("%w: 'x'", users.ErrUnknown):     connect.CodeUnauthenticated,
 		context.DeadlineExceeded:                    connect.CodeDeadlineExceeded,
 		errors.New("other"):                         connect.CodeInternal,
 	} {

@@ -12,7 +12,9 @@ assert.equal((await commands.run('id -un; pwd', { user: 'root', cwd: '/tmp' })).
 assert.equal((await commands.run('echo $A $B', { envs: { B: 'command' } })).stdout, 'sandbox command\n')
 assert.equal((await commands.run('echo $A $B')).stdout, 'sandbox sandbox\n', 'a command leaves nothing in the next')
 await assert.rejects(commands.run('true', { user: 'nobody-here' }), AuthenticationError)
+await assert.rejects(sandbox.pty.create({ cols: 80, rows: 24, user: 'nobody-here', onData() {} }), AuthenticationError)
 await assert.rejects(commands.run('true', { cwd: '/nowhere' }), InvalidArgumentError)
+assert.match((await commands.run('echo $PATH:$HOME:$USER:$LOGNAME:$E2B_SANDBOX')).stdout, /:\/home\/user:user:user:true\n$/)
 await assert.rejects(commands.run('no-such-program'), (e) => e instanceof CommandExitError && e.exitCode === 127)
 
 console.log('5 MB of output are whole')

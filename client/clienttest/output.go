@@ -1,0 +1,83 @@
+package clienttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"connectrpc.com/connect"
+
+	"cubesandbox/guest/agentapi"
+	"cubesandbox/guest/envdpb/process"
+)
+
+// OutputPID is the number of a process that has ended, with the output that SetOutput gives it.
+const OutputPID = 1000
+
+// Output is that of a process, and how it is read.
+type Output struct {
+	Text string
+	// Lives are told to its readers; empty: the agent is older and knows no offsets.
+	Lives string
+	// Start is the offset of the oldest byte that is kept.
+	Start int
+	// Break cuts each stream after so many bytes; 0: none.
+	Break int
+}
+
+// SetOutput sets the output of the process OutputPID, and returns how often it was read
+// before.
+func (s *Server) SetOutput(o Output) (reads int) {
+	s.programs.mu.Lock()
+	defer s.programs.mu.Unlock()
+	s.programs.output = o
+	reads, s.programs.reads = s.programs.reads, 0
+	return reads
+}
+
+// Connect implements process.Process.
+func (p *programs) Connect(_ context.Context, r *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
+	p.mu.Lock()
+	o := p.output
+	p.reads++
+	p.mu.Unlock()
+	if pid := r.Msg.GetProcess().GetPid(); pid != OutputPID {
+		return connect.NewError(connect.CodeNotFound, fmt.Errorf("process with pid %d not found", pid))
+	}
+	send := func(e *process.ProcessEvent) { stream.Send(&process.ConnectResponse{Event: e}) }
+	if o.Lives != "" {
+		stream.ResponseHeader().Set(agentapi.OutputLives, o.Lives)
+	}
+	at, err := strconv.Atoi(r.Header().Get(agentapi.OutputFrom))
+	if err != nil {
+		at = o.Start
+	}
+	if at > len(o.Text) {
+		err := connect.NewError(connect.CodeOutOfRange, errors.New("beyond the end"))
+		err.Meta().Set(agentapi.OutputEnd, strconv.Itoa(len(o.Text)))
+		return err
+	}
+	send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: OutputPID}}})
+	if at < o.Start {
+		send(&process.ProcessEvent{Event: &process.ProcessEvent_Dropped{Dropped: &process.ProcessEvent_DroppedEvent{Bytes: uint64(o.Start - at)}}})
+		at = o.Start
+	}
+	window, _ := strconv.Atoi(r.Header().Get(agentapi.OutputWindow))
+	for sent := 0; at < len(o.Text); sent++ {
+		if o.Break > 0 && sent == o.Break {
+			panic(http.ErrAbortHandler)
+		}
+		if window > 0 && sent == window {
+			return nil
+		}
+		offset := uint64(at)
+		send(&process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: &process.ProcessEvent_DataEvent{
+			Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: []byte(o.Text[at : at+1])}, Offset: &offset,
+		}}})
+		at++
+	}
+	send(&process.ProcessEvent{Event: &process.ProcessEvent_End{End: &process.ProcessEvent_EndEvent{ExitCode: 3, Exited: true, Status: "exit status 3"}}})
+	return nil
+}
