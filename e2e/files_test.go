@@ -190,7 +190,7 @@ func TestFilesOfEveryKindComeBackByAColdBoot(t *testing.T) {
 	if got := sh(t, id, "pgrep python3 || echo none; echo $WHO; hostname"); got != "none\nstill me\nagain" {
 		t.Errorf("got %q", got)
 	}
-	if got := sh(t, id, "grep -c cube /proc/mounts; ls /run/cube; ls /boot"); got != "1\ngeneration\nid\nmine" {
+	if got := sh(t, id, "grep -c cube /proc/mounts; ls /run/cube; ls /boot"); got != "2\nboot_id\ngeneration\nid\nmachine-id\nsubscribers\nmine" {
 		t.Errorf("of the agent users see %q", got)
 	}
 	worksInEveryWay(t, id, want)

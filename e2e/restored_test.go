@@ -3,8 +3,11 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"math"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	cube "cubesandbox"
@@ -208,5 +211,41 @@ done
 true`)
 	if got != "" {
 		t.Error(got)
+	}
+}
+
+// TestASlowHookHoldsNoTurnToRestore: restores wait for each other, for as many as there are
+// processors are at work at a time; but nobody waits for hooks of others. One more than
+// that are made at once, and at one moment all of their hooks are at work.
+func TestASlowHookHoldsNoTurnToRestore(t *testing.T) {
+	l.Guard(t)
+	source, _ := withHook(t)
+	sh(t, source, `cat >/etc/cube/after-restore.d/20-slow <<'X'
+#!/bin/sh
+date +%s%N >/root/span; sleep 3; date +%s%N >>/root/span
+X
+chmod 755 /etc/cube/after-restore.d/20-slow`)
+	im := save(t, source)
+	var made sync.WaitGroup
+	var ids []cube.SandboxID
+	for range runtime.NumCPU() + 1 {
+		id := cube.NewSandboxID()
+		ids = append(ids, id)
+		made.Go(func() {
+			if _, err := l.Engine.Create(t.Context(), cube.CreateSpec{ID: id, Image: im}); err != nil {
+				t.Errorf("create: %v", err)
+			}
+		})
+	}
+	made.Wait()
+	var last, first int64 = 0, math.MaxInt64
+	for _, id := range ids {
+		var begun, ended int64
+		_, err := fmt.Sscan(sh(t, id, "cat /root/span"), &begun, &ended)
+		noError(t, err, "the hook's times")
+		last, first = max(last, begun), min(first, ended)
+	}
+	if last > first {
+		t.Errorf("the last hook began %d ms after the first had ended", (last-first)/1e6)
 	}
 }

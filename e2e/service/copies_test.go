@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -204,7 +205,7 @@ func TestARequestIsAnsweredOnlyAfterTheHooksHaveRun(t *testing.T) {
 	ctx := t.Context()
 	b := create(t, client.NewSandbox{AutoResume: true})
 	sh(t, b, `mkdir -p /srv/www /etc/cube/after-restore.d && cd /srv/www && echo image >file
-printf '#!/bin/sh\nsleep 0.7\necho "life $CUBE_GENERATION" >/srv/www/file\n' >/etc/cube/after-restore.d/slow && chmod 755 /etc/cube/after-restore.d/slow
+printf '#!/bin/sh\nsleep 0.7; echo waited in $CUBE_GENERATION\necho "life $CUBE_GENERATION" >/srv/www/file\n' >/etc/cube/after-restore.d/slow && chmod 755 /etc/cube/after-restore.d/slow
 nohup python3 -m http.server -b 127.0.0.1 8000 >/tmp/log 2>&1 &
 until bash -c 'exec 3<>/dev/tcp/127.0.0.1/8000' 2>/dev/null; do sleep 0.02; done`)
 	snap, err := s.API.Snapshot(ctx, b.ID, "")
@@ -225,6 +226,18 @@ until bash -c 'exec 3<>/dev/tcp/127.0.0.1/8000' 2>/dev/null; do sleep 0.02; done
 		t.Fatal(err)
 	}
 	during(t, b, []string{"life 3"}, func() error { return nil })
+	waitFor(t, "the log says what the hook has said", func() bool {
+		log, err := os.ReadFile(s.LogPath())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(log)) {
+			if strings.Contains(line, "sandbox="+string(b.ID)) && strings.Contains(line, "after-restore.d/slow: done after") && strings.Contains(line, "waited in 3") {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // during has three clients ask all the time while something is done, and until the last

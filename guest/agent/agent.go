@@ -158,7 +158,7 @@ func (a *Agent) configure(c *agentapi.Configure, caller net.Conn) (lastEvent uin
 		a.hooks.runAll(c.SandboxID, c.Generation)
 	}
 	// Last of all: who watches this file finds everything else done.
-	if err := writeGeneration(c.Generation); err != nil {
+	if err := a.who.writeGeneration(c.Generation); err != nil {
 		return 0, err
 	}
 	if c.Restored {

@@ -28,6 +28,7 @@ const (
 // at its beginning, and every system call of that counts.
 type identity struct {
 	files map[string]*os.File // by name, infoGeneration excepted
+	dir   *os.File            // users' root may rename what leads to it
 }
 
 // openIdentity mounts that file system. It is done before init is started, which then
@@ -45,7 +46,11 @@ func openIdentity() (identity, error) {
 			return identity{}, fmt.Errorf("mount %s: %w", m.dir, err)
 		}
 	}
-	i := identity{files: map[string]*os.File{}}
+	dir, err := os.Open(spawn.InfoDir)
+	if err != nil {
+		return identity{}, err
+	}
+	i := identity{files: map[string]*os.File{}, dir: dir}
 	for _, name := range []string{infoID, infoMachineID, infoBootID} {
 		f, err := os.OpenFile(spawn.InfoDir+"/"+name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 		if err != nil {
@@ -75,11 +80,11 @@ func (i identity) write(name, line string) error {
 	return nil
 }
 
-// writeGeneration writes that file such that who watches it sees it closed after
+// writeGeneration writes the file of that name such that who watches it sees it closed after
 // writing, also when it says the same as before. It never says nothing: what the old
 // number was longer by goes after the new one is there.
-func writeGeneration(n uint64) error {
-	fd, err := unix.Open(spawn.InfoDir+"/"+infoGeneration, unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
+func (i identity) writeGeneration(n uint64) error {
+	fd, err := unix.Openat(int(i.dir.Fd()), infoGeneration, unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", infoGeneration, err)
 	}
