@@ -46,16 +46,16 @@ raises(FilesystemNotFoundError, files.rename, "dir", "dir2", user="user")
 assert "MemTotal" in files.read("/proc/meminfo")
 
 print("a folder that is watched")
-commands.run("mkdir -m 777 /tmp/w")
+commands.run("mkdir -m 777 /tmp/watched")
 seen = set()
-with files.watch_dir("/tmp/w") as watcher:
+with files.watch_dir("/tmp/watched") as watcher:
     told = iter(watcher)
-    files.write("/tmp/w/f", "x", user="user")
+    files.write("/tmp/watched/f", "x", user="user")
     while ("f", "EVENT_TYPE_WRITE") not in seen:
         event = next(told)
         seen.add((event.name, event.type))
     assert ("f", "EVENT_TYPE_CREATE") in seen, seen
-    files.remove("/tmp/w/f", user="user")
+    files.remove("/tmp/watched/f", user="user")
     while ("f", "EVENT_TYPE_REMOVE") not in seen:
         event = next(told)
         seen.add((event.name, event.type))
