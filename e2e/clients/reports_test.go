@@ -15,6 +15,9 @@ func TestWhatIsAnsweredIsSoAtOnce(t *testing.T) { runReport(t, "at_once") }
 // protocol, whose order of messages and errors are looked at without a client.
 func TestAnIdleStreamSaysThatItIsThere(t *testing.T) { runReport(t, "keepalive") }
 
+// TestWhatWasWrittenAndChosenHoldsThroughThreePauses (E2B 884, 875, 1104): whoever pauses.
+func TestWhatWasWrittenAndChosenHoldsThroughThreePauses(t *testing.T) { runReport(t, "lifecycle") }
+
 func runReport(t *testing.T, name string) {
 	runProgram(t, in("reports", newestJS), name, environment(t), nil)
 }

@@ -26,7 +26,7 @@ func Part(title, source string, rows []Row, results Results) string {
 	}
 	fmt.Fprintf(&b, "From `%s`. %d sentences: %d passed, %d failed, %d missed, %d not run, %d that nothing shows yet.\n\n", source, len(rows),
 		counts[string(Passed)], counts[string(Failed)], counts[string(Missed)], counts[string(NotRun)], counts["nothing shows it yet"])
-	b.WriteString("| | the issue says | shown by | last |\n|---|---|---|---|\n")
+	b.WriteString("| | what is to be so | shown by | last |\n|---|---|---|---|\n")
 	b.WriteString(table.String())
 	return b.String()
 }

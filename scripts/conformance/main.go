@@ -12,6 +12,9 @@ import (
 
 // tables have a part of the page each.
 var tables = []struct{ title, file string }{
+	{"What E2B's clients need of the guest and the data plane", "docs/conformance/e2b-envd.tsv"},
+	{"What users of E2B have reported", "docs/conformance/e2b-reports.tsv"},
+	{"What CubeSandbox's clients need of the data plane and the guest", "docs/conformance/cube-dataplane.tsv"},
 	{"Issue 4: nothing is ever lost", "docs/conformance/issue-4.tsv"},
 	{"Issue 3: the service", "docs/conformance/issue-3.tsv"},
 	{"Issue 2: the engine", "docs/conformance/issue-2.tsv"},

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { Sandbox } from 'e2b'
 
-const sandbox = await Sandbox.create('base', { timeoutMs: 120_000 })
+const sandbox = await Sandbox.create('base', { timeoutMs: 120_000, envs: { A: 'of the sandbox' } })
 const { envdAccessToken } = await (await fetch(`${process.env.E2B_API_URL}/sandboxes/${sandbox.sandboxId}/connect`,
   { method: 'POST', headers: { 'X-API-Key': process.env.E2B_API_KEY, 'Content-Type': 'application/json' }, body: '{"timeout":120}' })).json()
 const headers = { 'E2b-Sandbox-Id': sandbox.sandboxId, 'E2b-Sandbox-Port': '49983', 'X-Access-Token': envdAccessToken, 'Connect-Protocol-Version': '1' }
@@ -60,5 +60,9 @@ assert.deepEqual((await errors('Start', { process: { cmd: '/bin/true', cwd: '/no
 assert.match((await errors('Start', { process: { cmd: '/bin/true', cwd: '/nowhere' } }))[2], /cwd '\/nowhere' does not exist/)
 assert.deepEqual(await errors('Start', { process: { cmd: '/bin/true' } }, { Authorization: `Basic ${Buffer.from('x1:').toString('base64')}` }), [2, 'unauthenticated', "invalid username: 'x1'"])
 assert.deepEqual((await errors('Start', { process: { cmd: '/bin/sleep', args: ['100'] } }, { 'Connect-Timeout-Ms': '300' })).slice(0, 2), [2, 'deadline_exceeded'])
+
+console.log('what is not of the Connect protocol')
+const envs = await fetch(`${process.env.E2B_SANDBOX_URL}/envs`, { headers: { ...headers, Origin: 'https://app.example' } })
+assert.deepEqual([envs.headers.get('access-control-allow-origin'), await envs.json()], ['*', { A: 'of the sandbox' }])
 
 assert.equal(await sandbox.kill(), true)
