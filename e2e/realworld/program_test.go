@@ -48,6 +48,7 @@ var all = []program{
 	{name: "go", command: "kept.py data ./goserver", visited: true},
 	{name: "sqlite", command: "ledger.py data"},
 	{name: "held", command: "held.py data"},
+	{name: "waiting", command: "waiting.py"},
 	{name: "asyncio", command: "loops.py data"},
 }
 
