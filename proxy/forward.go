@@ -90,6 +90,8 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 	w.end, w.request, w.cancel = end, r, cancel
 	defer w.done()
 	begun := w.endable(t.port)
+	answered := p.doubting(t, route.Generation)
+	defer answered()
 	body := uploadOf(r)
 	defer func() {
 		if e := recover(); e != nil {
@@ -115,6 +117,7 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 		FlushInterval: -1,
 		BufferPool:    buffers{},
 		ModifyResponse: func(resp *http.Response) error {
+			answered()
 			if resp.StatusCode != http.StatusSwitchingProtocols {
 				closeUnless(body.complete(), r, resp.Header)
 				w.watch(resp, begun)
@@ -132,7 +135,7 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 			case body.failed() != nil && r.Context().Err() == nil:
 				say(w, r, answer{SandboxID: t.id, Message: "The body of the request could not be read", Code: http.StatusBadRequest})
 			default:
-				p.failed(w, r, t, err)
+				p.failed(w, r, t, route, err)
 			}
 		},
 		ErrorLog: p.server.ErrorLog,
@@ -229,9 +232,12 @@ func strip(u *url.URL, prefix string) {
 }
 
 // failed answers a request that the guest did not answer.
-func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, t target, err error) {
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, t target, route cube.Route, err error) {
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // nobody waits
+	}
+	if doubtful(t, err) {
+		p.sandboxes.Doubt(t.id, route.Generation)
 	}
 	// It may have failed because the life has just ended.
 	route, rerr := p.sandboxes.Route(r.Context(), t.id)
