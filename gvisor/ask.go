@@ -23,7 +23,7 @@ func (e *Engine) Ask(ctx context.Context, id cube.SandboxID) error {
 	case cube.StateFrozen:
 		return fmt.Errorf("ask the agent of %s: it is frozen: %w", id, cube.ErrConflict)
 	}
-	verdict := e.askLife(ctx, l, info.Generation)
+	verdict := askAgent(ctx, l.control(), info.Generation)
 	// What was asked may have been ended or frozen while it was.
 	switch now, info, _ := s.current(); {
 	case verdict == nil:
@@ -36,9 +36,9 @@ func (e *Engine) Ask(ctx context.Context, id cube.SandboxID) error {
 	return verdict
 }
 
-// askLife asks the agent of a life once. What it says is taken for what a stranger says.
-func (e *Engine) askLife(ctx context.Context, l life, gen cube.Generation) error {
-	status, err := agentclient.GetStatus(ctx, l.control())
+// askAgent asks the agent of a life once. What it says is taken for what a stranger says.
+func askAgent(ctx context.Context, dial agentclient.Dialer, gen cube.Generation) error {
+	status, err := agentclient.GetStatus(ctx, dial)
 	switch {
 	case err == nil && status.Generation != uint64(gen):
 		return fmt.Errorf("%w: it says that it is in generation %d of the sandbox, which is in %d", cube.ErrAgent, status.Generation, gen)

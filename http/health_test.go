@@ -14,7 +14,7 @@ func TestWhatIsWrongWithASandboxIsSaidWhereItIsShown(t *testing.T) {
 	for _, as := range []headers{asE2B, asCube} {
 		for _, sick := range []*cube.Unhealthy{nil, {Reason: "guest agent failed: it takes no connection", Since: since}} {
 			s.record.Unhealthy = sick
-			list := w.want(200, as, "GET", "/v2/sandboxes", "").list()
+			list := w.want(200, as, "GET", "/v2/sandboxes", "").objects()
 			if len(list) != 1 {
 				t.Fatalf("the list has %d entries, want one", len(list))
 			}

@@ -42,6 +42,11 @@ func TestAnAgentThatDoesNotAnswerIsDoubtedAndTheRequestWaitsOn(t *testing.T) {
 	answer := make(chan int, 1)
 	go func() { answer <- w.status(id, envdPort) }()
 	w.doubted(id, 1)
+	eventually(t, "it is doubted again", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.doubts) > 3
+	})
 	close(asked)
 	if got := <-answer; got != http.StatusNoContent {
 		t.Errorf("the request was answered %d, want what the agent says at last", got)

@@ -118,10 +118,11 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 		BufferPool:    buffers{},
 		ModifyResponse: func(resp *http.Response) error {
 			answered()
-			if resp.StatusCode != http.StatusSwitchingProtocols {
-				closeUnless(body.complete(), r, resp.Header)
-				w.watch(resp, begun)
+			if resp.StatusCode == http.StatusSwitchingProtocols {
+				return asAsked(resp)
 			}
+			closeUnless(body.complete(), r, resp.Header)
+			w.watch(resp, begun)
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
@@ -216,6 +217,17 @@ func private(name string) bool {
 // requests that nobody has checked, as any upgrade of envd would.
 func mayUpgrade(r *http.Request, t target) bool {
 	return t.port != envdPort && !strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Upgrade"), ",")), "h2c")
+}
+
+// asAsked refuses a switch of protocols that the request has not asked for. ReverseProxy
+// would take one that names none, and leave open the connections of others.
+func asAsked(resp *http.Response) error {
+	asked, given := resp.Request.Header.Get("Upgrade"), resp.Header.Get("Upgrade")
+	switches := strings.Contains(strings.ToLower(strings.Join(resp.Header.Values("Connection"), ",")), "upgrade")
+	if asked == "" || !strings.EqualFold(asked, given) || !switches {
+		return fmt.Errorf("it switches to protocol %.64q, where %.64q was asked for", given, asked)
+	}
+	return nil
 }
 
 // strip takes an escaped prefix off a path.

@@ -30,7 +30,7 @@ const template = "abused"
 
 // limits take the place of those of base.
 const limits = `[limits]
-memoryMiB = 256
+memoryMiB = 512
 cpus = 2
 diskMiB = 512
 pids = 256
