@@ -107,6 +107,13 @@ type Engine interface {
 	// of pools that nobody has claimed are not sandboxes.
 	Sandboxes(ctx context.Context) ([]Sandbox, error)
 
+	// Ask asks the agent of a running sandbox once how it is; ctx bounds the wait. nil:
+	// it has answered, and programs can be started. ErrAgent, in words for a person:
+	// it has not answered, or not as an agent does, or cannot start programs.
+	// ErrConflict: the sandbox is frozen, or another life of it began meanwhile, so
+	// that nothing is known. It changes nothing.
+	Ask(ctx context.Context, id SandboxID) error
+
 	// Usage measures a sandbox.
 	Usage(ctx context.Context, id SandboxID) (Usage, error)
 

@@ -61,6 +61,17 @@ type Record struct {
 	Recoverable bool
 	// RecoveredAt is when it was last brought back from a snapshot; zero for never.
 	RecoveredAt time.Time
+	// Unhealthy is set while its agent does not answer as it should. It is of the
+	// current life alone, found out anew by each service, and in no store.
+	Unhealthy *Unhealthy
+}
+
+// Unhealthy says what is wrong with a sandbox that runs.
+type Unhealthy struct {
+	// Reason is one line for a person.
+	Reason string
+	// Since is when it was first found out.
+	Since time.Time
 }
 
 // Restored says from what a life began.

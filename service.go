@@ -87,6 +87,10 @@ type Service interface {
 	// Touch notes traffic. It is cheap. The function that it returns ends the
 	// traffic: a sandbox with open streams is not idle.
 	Touch(id SandboxID) (done func())
+	// Doubt says that a request to the agent of a life has had no answer, or none that
+	// an agent gives. The agent is then asked, once for any number of doubts, and the
+	// Record says what has come out. It is cheap and returns at once.
+	Doubt(id SandboxID, gen Generation)
 	// ByToken returns the running or paused sandbox whose access token fits; fits is
 	// called with each, in time that does not depend on which it is.
 	ByToken(fits func(token string) bool) (SandboxID, bool)

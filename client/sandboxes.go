@@ -41,9 +41,18 @@ type Sandbox struct {
 	AutoRecover   bool   `json:"autoRecover,omitempty"`
 	FilesFallback bool   `json:"filesFallback,omitempty"`
 	EnvdVersion   string `json:"envdVersion,omitempty"`
+	// Unhealthy says what is wrong with its agent; nil where nothing is known to be.
+	Unhealthy *Unhealthy `json:"unhealthy,omitempty"`
 	// Space is what it takes: a paused one on the server's disk, where Get or Inspect was
 	// asked, a running one of its memory and files, where it was Inspect; else nil.
 	*Space
+}
+
+// Unhealthy says what is wrong with a sandbox that runs.
+type Unhealthy struct {
+	// Reason is one line for a person.
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
 }
 
 // Lifecycle says what happens to a sandbox when its time is over.

@@ -49,6 +49,7 @@ func looks() []verb {
 			_, err := x.e.Usage(ctx, id)
 			return err
 		}},
+		{"ask", func(ctx context.Context, x *X, id cube.SandboxID, _ cube.ImageID) error { return x.e.Ask(ctx, id) }},
 		{"dial", func(ctx context.Context, x *X, id cube.SandboxID, _ cube.ImageID) error {
 			c, err := x.e.Dial(ctx, id, 0, x.h.EchoPort)
 			if err == nil {

@@ -86,6 +86,15 @@ func lookPromises() []promise {
 				x.Errorf("got state %s, want dead", s.State)
 			}
 		}},
+		{"ask: the agent of a new sandbox and of one that was rolled back is well", func(x *X) {
+			s := x.create()
+			x.noError(x.e.Ask(x.ctx, s.ID), "ask the agent of a new one")
+			img, err := x.e.Save(x.ctx, s.ID, cube.NewSnapshotID())
+			x.noError(err, "save")
+			_, err = x.e.Rollback(x.ctx, s.ID, img.ID)
+			x.noError(err, "rollback")
+			x.noError(x.e.Ask(x.ctx, s.ID), "ask the agent after a rollback")
+		}},
 		{"usage: measures memory, and more of it when more is used", func(x *X) {
 			s := x.create()
 			a, err := x.e.Usage(x.ctx, s.ID)

@@ -53,6 +53,8 @@ type Machine struct {
 	readers   map[*reader]struct{}
 	pool      map[cube.ImageID][]*life // restored and frozen, unclaimed
 	hidden    map[cube.ImageID]bool
+	silent    map[cube.SandboxID]silence
+	asked     int
 }
 
 // NewMachine makes a host with the given memory in bytes.
@@ -63,6 +65,7 @@ func NewMachine(memory int64) *Machine {
 		images: map[cube.ImageID]*image{}, servers: map[uint16]Server{},
 		hooks:   map[Point]func(context.Context) error{},
 		hidden:  map[cube.ImageID]bool{},
+		silent:  map[cube.SandboxID]silence{},
 		readers: map[*reader]struct{}{}, pool: map[cube.ImageID][]*life{},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"time"
+	"unicode"
 
 	cube "cubesandbox"
 	"cubesandbox/guest/agentapi"
@@ -41,6 +42,7 @@ func (e *Engine) follow(s *sandbox) {
 		// about to use the processors.
 		retry := time.NewTimer(followDelay)
 		defer retry.Stop()
+		var told pace
 		for {
 			select {
 			case <-retry.C:
@@ -50,9 +52,12 @@ func (e *Engine) follow(s *sandbox) {
 			// The stream ends when cube-network is restarted; it is then taken up again.
 			agentclient.FollowEvents(ctx, l.control(), s.lastSeen(), func(ev agentapi.Event) {
 				s.saw(ev.Number)
-				if kind, ok := eventKinds[ev.Kind]; ok {
-					e.events.send(cube.Event{Kind: kind, Sandbox: s.id, Generation: gen, At: time.Now(), Detail: oneLine(ev.Detail)})
+				kind, ok := eventKinds[ev.Kind]
+				if !ok || !told.admit(time.Now()) {
+					rest(ctx, eventWait) // nor is it read faster
+					return
 				}
+				e.events.send(cube.Event{Kind: kind, Sandbox: s.id, Generation: gen, At: time.Now(), Detail: told.detail(oneLine(ev.Detail))})
 			})
 			retry.Reset(time.Second)
 		}
@@ -71,13 +76,18 @@ func (s *sandbox) saw(number uint64) {
 	s.seen = max(s.seen, number)
 }
 
-// maxDetail bounds what is passed on of an event, in bytes: a hook's output is in it.
+// maxDetail bounds what an agent says of an event, in bytes: a hook's output is in it.
 const maxDetail = 5 << 10
 
-// oneLine bounds what an agent says.
+// oneLine makes what an agent says one harmless line.
 func oneLine(s string) string {
-	s, _, _ = strings.Cut(strings.ToValidUTF8(s, "?"), "\n")
-	return strings.ToValidUTF8(s[:min(len(s), maxDetail)], "")
+	s, _, _ = strings.Cut(s[:min(len(s), maxDetail)], "\n")
+	return strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || !unicode.IsGraphic(r) {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 // unfollow ends that, and returns at once.

@@ -45,7 +45,16 @@ func (a *API) listed(c *call, r cube.Record) openapi.ListedSandbox {
 		TemplateID: string(r.Template), Alias: some(r.Alias), SandboxID: string(r.ID), ClientID: a.conf.NodeID,
 		StartedAt: r.StartedAt.UTC(), EndAt: endAt(c, r), CpuCount: r.Limits.CPUs, MemoryMB: r.Limits.MemoryMiB, DiskSizeMB: r.Limits.DiskMiB,
 		Metadata: &metadata, State: state(c, r.Phase), EnvdVersion: agentapi.EnvdVersion,
+		Unhealthy: unhealthy(r),
 	}
+}
+
+// unhealthy is what is wrong with its agent, nil where nothing is known to be.
+func unhealthy(r cube.Record) *openapi.Unhealthy {
+	if r.Unhealthy == nil {
+		return nil
+	}
+	return &openapi.Unhealthy{Reason: r.Unhealthy.Reason, Since: r.Unhealthy.Since.UTC()}
 }
 
 // forever is what E2B's clients, which want an end, are told of a sandbox that has
@@ -89,7 +98,7 @@ func (a *API) detail(c *call, r cube.Record) openapi.SandboxDetail {
 	d := openapi.SandboxDetail{
 		TemplateID: l.TemplateID, Alias: l.Alias, SandboxID: l.SandboxID, ClientID: l.ClientID, StartedAt: l.StartedAt, EndAt: l.EndAt,
 		CpuCount: l.CpuCount, MemoryMB: l.MemoryMB, DiskSizeMB: l.DiskSizeMB, Metadata: l.Metadata, State: openapi.SandboxDetailState(l.State),
-		EnvdVersion: l.EnvdVersion, EnvdAccessToken: some(r.Identity.AccessToken), Domain: some(a.conf.Domain),
+		EnvdVersion: l.EnvdVersion, Unhealthy: l.Unhealthy, EnvdAccessToken: some(r.Identity.AccessToken), Domain: some(a.conf.Domain),
 		AllowInternetAccess: r.AllowInternet, Generation: &generation, ParentID: some(string(r.Parent)),
 		Restored: restored(r), AutoRecover: &r.AutoRecover, FilesFallback: &r.FilesFallback,
 		Lifecycle: &openapi.Lifecycle{AutoResume: r.AutoResume, OnTimeout: openapi.LifecycleOnTimeout(r.OnTimeout)},

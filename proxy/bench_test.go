@@ -22,6 +22,7 @@ func (one) Route(_ context.Context, id cube.SandboxID) (cube.Route, error) {
 func (o one) Wake(ctx context.Context, id cube.SandboxID) (cube.Route, error) {
 	return o.Route(ctx, id)
 }
+func (one) Doubt(cube.SandboxID, cube.Generation)            {}
 func (one) Touch(cube.SandboxID) func()                      { return func() {} }
 func (one) ByToken(func(string) bool) (cube.SandboxID, bool) { return "", false }
 func (o one) Dial(ctx context.Context, _ cube.SandboxID, _ cube.Generation, _ uint16) (net.Conn, error) {

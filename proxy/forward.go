@@ -90,6 +90,8 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 	w.end, w.request, w.cancel = end, r, cancel
 	defer w.done()
 	begun := w.endable(t.port)
+	answered := p.doubting(t, route.Generation)
+	defer answered()
 	body := uploadOf(r)
 	defer func() {
 		if e := recover(); e != nil {
@@ -115,10 +117,12 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 		FlushInterval: -1,
 		BufferPool:    buffers{},
 		ModifyResponse: func(resp *http.Response) error {
-			if resp.StatusCode != http.StatusSwitchingProtocols {
-				closeUnless(body.complete(), r, resp.Header)
-				w.watch(resp, begun)
+			answered()
+			if resp.StatusCode == http.StatusSwitchingProtocols {
+				return asAsked(resp)
 			}
+			closeUnless(body.complete(), r, resp.Header)
+			w.watch(resp, begun)
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
@@ -132,7 +136,7 @@ func (p *Proxy) forward(w *recorder, r *http.Request, t target, route cube.Route
 			case body.failed() != nil && r.Context().Err() == nil:
 				say(w, r, answer{SandboxID: t.id, Message: "The body of the request could not be read", Code: http.StatusBadRequest})
 			default:
-				p.failed(w, r, t, err)
+				p.failed(w, r, t, route, err)
 			}
 		},
 		ErrorLog: p.server.ErrorLog,
@@ -215,6 +219,17 @@ func mayUpgrade(r *http.Request, t target) bool {
 	return t.port != envdPort && !strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Upgrade"), ",")), "h2c")
 }
 
+// asAsked refuses a switch of protocols that the request has not asked for. ReverseProxy
+// would take one that names none, and leave open the connections of others.
+func asAsked(resp *http.Response) error {
+	asked, given := resp.Request.Header.Get("Upgrade"), resp.Header.Get("Upgrade")
+	switches := strings.Contains(strings.ToLower(strings.Join(resp.Header.Values("Connection"), ",")), "upgrade")
+	if asked == "" || !strings.EqualFold(asked, given) || !switches {
+		return fmt.Errorf("it switches to protocol %.64q, where %.64q was asked for", given, asked)
+	}
+	return nil
+}
+
 // strip takes an escaped prefix off a path.
 func strip(u *url.URL, prefix string) {
 	rest := strings.TrimPrefix(u.EscapedPath(), prefix)
@@ -229,9 +244,12 @@ func strip(u *url.URL, prefix string) {
 }
 
 // failed answers a request that the guest did not answer.
-func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, t target, err error) {
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, t target, route cube.Route, err error) {
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // nobody waits
+	}
+	if doubtful(t, err) {
+		p.sandboxes.Doubt(t.id, route.Generation)
 	}
 	// It may have failed because the life has just ended.
 	route, rerr := p.sandboxes.Route(r.Context(), t.id)

@@ -44,6 +44,7 @@ type Sandboxes interface {
 	Route(ctx context.Context, id cube.SandboxID) (cube.Route, error)
 	Wake(ctx context.Context, id cube.SandboxID) (cube.Route, error)
 	Touch(id cube.SandboxID) (done func())
+	Doubt(id cube.SandboxID, gen cube.Generation)
 	ByToken(fits func(token string) bool) (cube.SandboxID, bool)
 	Dial(ctx context.Context, id cube.SandboxID, gen cube.Generation, port uint16) (net.Conn, error)
 }
@@ -71,9 +72,11 @@ type Proxy struct {
 	log       *slog.Logger
 	metrics   *metrics
 	patience  time.Duration // headerTime, but in tests
-	server    *http.Server
-	plain     *http.Transport // HTTP/1.1 to the guest
-	h2c       *http.Transport // HTTP/2 to the guest, for gRPC
+	// doubtAfter is the constant, but in tests.
+	doubtAfter time.Duration
+	server     *http.Server
+	plain      *http.Transport // HTTP/1.1 to the guest
+	h2c        *http.Transport // HTTP/2 to the guest, for gRPC
 
 	stopping context.Context // ends when streams are to end
 	stop     context.CancelFunc
@@ -94,7 +97,7 @@ func New(c Config) (*Proxy, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Proxy{sandboxes: c.Sandboxes, tls: c.TLS, key: c.Key, log: c.Log, patience: headerTime}
+	p := &Proxy{sandboxes: c.Sandboxes, tls: c.TLS, key: c.Key, log: c.Log, patience: headerTime, doubtAfter: doubtAfter}
 	p.searches = make(chan struct{}, mostSearches)
 	var ok bool
 	if p.domain, ok = hostOnly(c.Domain); !ok {

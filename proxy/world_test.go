@@ -42,6 +42,7 @@ type world struct {
 	wakes    int
 	dials    int
 	searches int
+	doubts   []string // id-generation
 	wake     error
 	// dialed is called before each dial, if set.
 	dialed func(id cube.SandboxID, gen cube.Generation)
@@ -176,6 +177,12 @@ func (w *world) Touch(cube.SandboxID) func() {
 		defer w.mu.Unlock()
 		w.open--
 	}
+}
+
+func (w *world) Doubt(id cube.SandboxID, gen cube.Generation) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.doubts = append(w.doubts, fmt.Sprintf("%s-%d", id, gen))
 }
 
 func (w *world) touched() int {

@@ -34,6 +34,7 @@ type box struct {
 	retryAt time.Time
 	// pardoned is closed when a kill has failed; nil while none is at work.
 	pardoned chan struct{}
+	health   health
 	// Traffic, for ClockIdle: streams that are open, and when the last one was.
 	streams int
 	last    time.Time

@@ -31,7 +31,7 @@ func (b *box) view() (r cube.Record, there bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r = b.rec
-	r.EndAt = b.end()
+	r.EndAt, r.Unhealthy = b.end(), b.unhealthy()
 	return r, !b.doomed && !b.gone
 }
 
@@ -95,9 +95,9 @@ func (b *box) glance(q cube.SandboxQuery, template func(cube.ImageID, string) bo
 	if b.doomed || b.gone || !fits(&b.rec, q) || template != nil && !template(b.rec.Template, b.rec.Alias) {
 		return nil, "", false
 	}
-	if end := b.end(); !end.Equal(b.rec.EndAt) {
+	if end, sick := b.end(), b.unhealthy(); sick != nil || !end.Equal(b.rec.EndAt) {
 		c := b.rec
-		c.EndAt = end
+		c.EndAt, c.Unhealthy = end, sick
 		return &c, c.Phase, true
 	}
 	return b.seenAs(), b.rec.Phase, true

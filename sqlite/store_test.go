@@ -62,7 +62,8 @@ func TestWhatIsPutIsGotBackEqual(t *testing.T) {
 	}
 	for _, v := range []any{want, b.Snapshots[0], b.Plans[0], b.Answers[0]} {
 		for i := range reflect.ValueOf(v).NumField() {
-			if reflect.ValueOf(v).Field(i).IsZero() {
+			// What is wrong with a sandbox is found out anew by each service.
+			if name := reflect.TypeOf(v).Field(i).Name; reflect.ValueOf(v).Field(i).IsZero() && name != "Unhealthy" {
 				t.Fatalf("the test leaves %s of %T empty", reflect.TypeOf(v).Field(i).Name, v)
 			}
 		}

@@ -21,6 +21,7 @@ var texts = []string{"", "a", "ü", "\x00", "\n", `"`, `\`, "<&>", "\u2028", "\U
 func (g generator) record() cube.Record {
 	var r cube.Record
 	g.fill(reflect.ValueOf(&r).Elem())
+	r.Unhealthy = nil // it is kept by no store
 	r.ID = cube.NewSandboxID()
 	return r
 }

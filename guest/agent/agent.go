@@ -240,7 +240,7 @@ func (a *Agent) status() agentapi.Status {
 	a.mu.Lock()
 	generation := a.generation
 	a.mu.Unlock()
-	return agentapi.Status{Generation: generation, Processes: a.table.Running(), MemoryBytes: a.memory.used()}
+	return agentapi.Status{Generation: generation, Processes: a.table.Running(), MemoryBytes: a.memory.used(), InitLate: a.inits.late()}
 }
 
 // quiesce closes every connection but the caller's and gives back the memory of

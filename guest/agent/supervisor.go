@@ -80,6 +80,13 @@ func (s *supervisor) watch(i *spawn.Init) {
 	}
 }
 
+// late reports whether init owes an answer.
+func (s *supervisor) late() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.init != nil && s.init.Late()
+}
+
 // replacement is how long a request waits for a new init.
 const replacement = 5 * time.Second
 

@@ -156,4 +156,7 @@ type Status struct {
 	Processes  int    `json:"processes"`
 	// MemoryBytes is what the users' processes have committed.
 	MemoryBytes int64 `json:"memoryBytes"`
+	// InitLate: the users' init has had more than a second for its answer to a request,
+	// so no program can be started. It is killed if it goes on for long.
+	InitLate bool `json:"initLate,omitempty"`
 }

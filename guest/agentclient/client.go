@@ -2,12 +2,14 @@ package agentclient
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
+	cube "cubesandbox"
 	"cubesandbox/guest/agentapi"
 	"cubesandbox/guest/envdpb/filesystem/filesystemconnect"
 	"cubesandbox/guest/envdpb/process/processconnect"
@@ -70,7 +72,14 @@ func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())
 		r.Header.Set("X-Access-Token", c.token)
 	}
-	return c.transport.RoundTrip(r)
+	res, err := c.transport.RoundTrip(r)
+	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
+		// Nobody has asked for that, and net/http then lets go of the connection: the end
+		// of the request's context would not end it.
+		res.Body.Close()
+		return nil, fmt.Errorf("%w: it switches protocols", cube.ErrAgent)
+	}
+	return res, err
 }
 
 // Close closes the connections that no call uses.

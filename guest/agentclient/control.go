@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"time"
 
 	cube "cubesandbox"
 	"cubesandbox/guest/agentapi"
@@ -21,13 +22,20 @@ import (
 // Dialer connects to a TCP port of one life of one sandbox.
 type Dialer func(ctx context.Context, port uint16) (net.Conn, error)
 
-// maxAnswer bounds the answer to a control request, in bytes.
-const maxAnswer = 64 << 10
+const (
+	// maxAnswer bounds the answer to a control request, in bytes.
+	maxAnswer = 64 << 10
+	// answerTime bounds a control request, where its caller does not sooner.
+	answerTime = 60 * time.Second
+)
 
 // SendConfigure begins a generation. It returns when the agent has applied it.
 func SendConfigure(ctx context.Context, dial Dialer, c agentapi.Configure) (agentapi.Configured, error) {
 	var out agentapi.Configured
 	err := control(ctx, dial, http.MethodPost, "/v1/configure", c, &out)
+	if err == nil && out.Version < 1 {
+		err = fmt.Errorf("agent's answer to /v1/configure: %w: version %d", cube.ErrAgent, out.Version)
+	}
 	return out, err
 }
 
@@ -43,11 +51,12 @@ func Quiesce(ctx context.Context, dial Dialer) error {
 	return control(ctx, dial, http.MethodPost, "/v1/quiesce", nil, nil)
 }
 
-// FollowEvents calls f for each event above after, until the stream or ctx ends.
+// FollowEvents calls f for each event above after, until the stream or ctx ends. An agent
+// may send any number of them: f says, by the time that it takes, how fast they are read.
 func FollowEvents(ctx context.Context, dial Dialer, after uint64, f func(agentapi.Event)) error {
 	resp, closer, err := roundTrip(ctx, dial, http.MethodGet, fmt.Sprintf("/v1/events?after=%d", after), nil)
 	if err != nil {
-		return err
+		return brief(err)
 	}
 	defer closer()
 	sc := bufio.NewScanner(resp.Body)
@@ -55,22 +64,34 @@ func FollowEvents(ctx context.Context, dial Dialer, after uint64, f func(agentap
 	for sc.Scan() {
 		var ev agentapi.Event
 		if err := json.Unmarshal(sc.Bytes(), &ev); err != nil {
-			return fmt.Errorf("agent's events: %w: %v", cube.ErrAgent, err)
+			return brief(fmt.Errorf("agent's events: %w: %v", cube.ErrAgent, err))
 		}
 		f(ev)
 	}
-	return sc.Err()
+	if err := sc.Err(); err != nil {
+		return brief(fmt.Errorf("agent's events: %w: %w", cube.ErrAgent, err))
+	}
+	return nil
 }
 
 // control does one request with a small answer on a connection of its own: an
 // idle one would be in the next image.
 func control(ctx context.Context, dial Dialer, method, path string, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return brief(request(ctx, dial, method, path, in, out))
+}
+
+func request(ctx context.Context, dial Dialer, method, path string, in, out any) error {
 	resp, closer, err := roundTrip(ctx, dial, method, path, in)
 	if err != nil {
 		return err
 	}
 	defer closer()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return fmt.Errorf("agent's answer to %s: %w: %w", path, cube.ErrAgent, err)
 	}

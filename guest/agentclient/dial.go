@@ -32,7 +32,7 @@ func DialLocal(ctx context.Context, dial Dialer, port uint16) (net.Conn, error) 
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return nil, fmt.Errorf("dial port %d in the sandbox: %w", port, err)
+		return nil, brief(fmt.Errorf("dial port %d in the sandbox: %w", port, err))
 	}
 	return up, nil
 }

@@ -52,7 +52,7 @@ func sendFiles(ctx context.Context, dial Dialer, r io.Reader, stall time.Duratio
 		err = fmt.Errorf("%w: %w", cube.ErrAgent, err)
 	}
 	if err != nil {
-		return out, fmt.Errorf("send files to the agent: %w", err)
+		return out, brief(fmt.Errorf("send files to the agent: %w", err))
 	}
 	return out, nil
 }

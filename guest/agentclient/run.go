@@ -54,7 +54,7 @@ func (c *Client) Run(ctx context.Context, cmd string, args []string, o RunOption
 	asUser(req.Header(), o.User)
 	stream, err := c.Process.Start(ctx, req)
 	if err != nil {
-		return Result{}, fmt.Errorf("run %s: %w", cmd, err)
+		return Result{}, fmt.Errorf("run %s: %w", cmd, brief(err))
 	}
 	defer stream.Close()
 	out := output{max: o.MaxOutput}
@@ -65,7 +65,7 @@ func (c *Client) Run(ctx context.Context, cmd string, args []string, o RunOption
 		e := stream.Msg().GetEvent()
 		if start := e.GetStart(); start != nil && stdin {
 			if err := c.feed(ctx, start.Pid, o.Stdin); err != nil {
-				return out.Result, fmt.Errorf("run %s: %w", cmd, err)
+				return out.Result, fmt.Errorf("run %s: %w", cmd, brief(err))
 			}
 			stdin = false
 		}
@@ -78,7 +78,7 @@ func (c *Client) Run(ctx context.Context, cmd string, args []string, o RunOption
 		}
 	}
 	if err := stream.Err(); err != nil {
-		return out.Result, fmt.Errorf("run %s: %w", cmd, err)
+		return out.Result, fmt.Errorf("run %s: %w", cmd, brief(err))
 	}
 	return out.Result, fmt.Errorf("run %s: %w: the stream ended before the process", cmd, cube.ErrAgent)
 }
@@ -109,7 +109,7 @@ func (o *output) take(e *process.ProcessEvent) (done bool, err error) {
 	case *process.ProcessEvent_Dropped:
 		return false, fmt.Errorf("%d bytes of output are missing", e.Dropped.GetBytes())
 	case *process.ProcessEvent_End:
-		o.ExitCode, o.Status, o.Error = int(e.End.ExitCode), e.End.Status, e.End.GetError()
+		o.ExitCode, o.Status, o.Error = int(e.End.ExitCode), harmless(e.End.Status), harmless(e.End.GetError())
 		return true, nil
 	}
 	return false, nil
@@ -148,7 +148,7 @@ func asUser(h http.Header, user string) {
 func (c *Client) ReadFile(ctx context.Context, user, path string, max int64) ([]byte, error) {
 	res, err := c.files(ctx, http.MethodGet, user, path, nil)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		return nil, fmt.Errorf("read %s: %w", path, brief(err))
 	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(res.Body, max+1))
@@ -156,7 +156,7 @@ func (c *Client) ReadFile(ctx context.Context, user, path string, max int64) ([]
 		err = fmt.Errorf("longer than %d bytes", max)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		return nil, fmt.Errorf("read %s: %w", path, brief(err))
 	}
 	return b, nil
 }
@@ -165,7 +165,7 @@ func (c *Client) ReadFile(ctx context.Context, user, path string, max int64) ([]
 func (c *Client) WriteFile(ctx context.Context, user, path string, data []byte) error {
 	res, err := c.files(ctx, http.MethodPost, user, path, data)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, brief(err))
 	}
 	defer res.Body.Close()
 	_, err = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer))

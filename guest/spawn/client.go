@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,6 +37,7 @@ type Init struct {
 	starting chan struct{} // holds one token: one request is on its way at a time
 	answers  chan answer   // of kindStarted, to whoever holds the token
 	writing  sync.Mutex
+	late     atomic.Int32 // how many requests have waited for longer than nudge
 
 	mu       sync.Mutex // guards all below
 	children map[int]*Child
@@ -241,13 +243,25 @@ func (i *Init) Spawn(ctx context.Context, q Request, fds [3]int) (*Child, error)
 // hurry sees to it that init answers within patience or dies, until the function
 // that it returns is called.
 func (i *Init) hurry() func() {
-	nudging := time.AfterFunc(nudge, func() { i.kill(unix.SIGCONT) })
+	counted := make(chan struct{})
+	nudging := time.AfterFunc(nudge, func() {
+		defer close(counted)
+		i.late.Add(1)
+		i.kill(unix.SIGCONT)
+	})
 	killing := time.AfterFunc(patience, i.Kill)
 	return func() {
-		nudging.Stop()
 		killing.Stop()
+		if !nudging.Stop() {
+			<-counted
+			i.late.Add(-1)
+		}
 	}
 }
+
+// Late reports whether init has had more than a second for its answer to a request. It is
+// not when it has answered at last, or is dead.
+func (i *Init) Late() bool { return i.late.Load() > 0 }
 
 // write sends a frame. When init does not take it within patience it is killed.
 func (i *Init) write(frame, rights []byte) error {

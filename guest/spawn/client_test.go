@@ -239,3 +239,26 @@ func TestRequestThatIsTooLongIsRefused(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestInitIsLateUntilItAnswers(t *testing.T) {
+	i, peer := fakeInit(t)
+	if i.Late() {
+		t.Error("it is late before it was asked for anything")
+	}
+	got := spawnAsync(i)
+	heard(t, peer)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); !i.Late(); <-tick.C {
+		if time.Since(began) > 10*nudge {
+			t.Fatalf("it owes an answer since %v and is not late", time.Since(began))
+		}
+	}
+	say(t, peer, bareinit.KindStarted, 42, 0, 0)
+	if s := receive1(t, got); s.err != nil {
+		t.Fatal(s.err)
+	}
+	if i.Late() {
+		t.Error("it is late although it has answered")
+	}
+}

@@ -356,14 +356,17 @@ type ListedSandbox struct {
 	DiskSizeMB int64   `json:"diskSizeMB"`
 
 	// EndAt Left out by CubeSandbox where there is none
-	EndAt        *time.Time                `json:"endAt,omitempty"`
-	EnvdVersion  string                    `json:"envdVersion"`
-	MemoryMB     int64                     `json:"memoryMB"`
-	Metadata     *map[string]string        `json:"metadata,omitempty"`
-	SandboxID    string                    `json:"sandboxID"`
-	StartedAt    time.Time                 `json:"startedAt"`
-	State        ListedSandboxState        `json:"state"`
-	TemplateID   string                    `json:"templateID"`
+	EndAt       *time.Time         `json:"endAt,omitempty"`
+	EnvdVersion string             `json:"envdVersion"`
+	MemoryMB    int64              `json:"memoryMB"`
+	Metadata    *map[string]string `json:"metadata,omitempty"`
+	SandboxID   string             `json:"sandboxID"`
+	StartedAt   time.Time          `json:"startedAt"`
+	State       ListedSandboxState `json:"state"`
+	TemplateID  string             `json:"templateID"`
+
+	// Unhealthy Ours: what is wrong with the agent of a sandbox that runs; left out where nothing is known to be
+	Unhealthy    *Unhealthy                `json:"unhealthy,omitempty"`
 	VolumeMounts *[]map[string]interface{} `json:"volumeMounts,omitempty"`
 }
 
@@ -548,6 +551,9 @@ type SandboxDetail struct {
 	State       SandboxDetailState `json:"state"`
 	TemplateID  string             `json:"templateID"`
 
+	// Unhealthy Ours: what is wrong with the agent of a sandbox that runs; left out where nothing is known to be
+	Unhealthy *Unhealthy `json:"unhealthy,omitempty"`
+
 	// UniqueBytes Ours: memory and written files of its own, free once it is killed; of a paused one on disk, of a running one where usage was asked for
 	UniqueBytes  *int64                    `json:"uniqueBytes,omitempty"`
 	VolumeMounts *[]map[string]interface{} `json:"volumeMounts,omitempty"`
@@ -626,6 +632,12 @@ type TemplateStatus string
 type TimeoutRequest struct {
 	// Timeout Seconds from now; -1 for never (CubeSandbox)
 	Timeout int `json:"timeout"`
+}
+
+// Unhealthy Ours: what is wrong with the agent of a sandbox that runs; left out where nothing is known to be
+type Unhealthy struct {
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
 }
 
 // VerifiedImage defines model for VerifiedImage.

@@ -139,10 +139,18 @@ func sandboxTable(w io.Writer, all []client.Sandbox, quiet bool, now time.Time) 
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "ID\tSTATE\tTEMPLATE\tCPUS\tMEMORY\tSTARTED\tENDS\tMETADATA")
 	for _, s := range all {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d MiB\t%s\t%s\t%s\n", s.ID, s.State, madeFrom(s), s.CPUs, s.MemoryMiB,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d MiB\t%s\t%s\t%s\n", s.ID, condition(s), madeFrom(s), s.CPUs, s.MemoryMiB,
 			moment(s.StartedAt), ends(s, now), labels(s.Metadata))
 	}
 	return t.Flush()
+}
+
+// condition is the state, and that its agent does not answer as it should.
+func condition(s client.Sandbox) string {
+	if s.Unhealthy != nil {
+		return s.State + ", unhealthy"
+	}
+	return s.State
 }
 
 func madeFrom(s client.Sandbox) string {
@@ -197,6 +205,9 @@ func (a *app) infoCommand() *cobra.Command {
 func sandboxInfo(w io.Writer, s client.Sandbox, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(t, "id\t%s\nstate\t%s\ntemplate\t%s\n", s.ID, s.State, s.Template)
+	if u := s.Unhealthy; u != nil {
+		fmt.Fprintf(t, "unhealthy\tsince %s: %s\nto mend it\tcube sandbox rollback, or kill\n", moment(&u.Since), cell(u.Reason))
+	}
 	if s.Alias != "" {
 		fmt.Fprintf(t, "name of template\t%s\n", s.Alias)
 	}

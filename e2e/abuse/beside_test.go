@@ -1,0 +1,86 @@
+package abuse
+
+import (
+	"os"
+	"strings"
+
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	cube "cubesandbox"
+	"cubesandbox/client"
+)
+
+// within is how long an answer may take, on a machine that does much else: the agent's own
+// time is a second.
+const within = 5 * time.Second
+
+// ask has the agent of a sandbox say that it is well, and start a program.
+func ask(ctx context.Context, b client.Sandbox) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	g, err := s.API.Guest(b.ID, b.AccessToken)
+	if err != nil {
+		return err
+	}
+	if err := g.Health(ctx); err != nil {
+		return err
+	}
+	_, err = g.Run(ctx, client.Command{Argv: []string{"/bin/true"}, User: "root"})
+	return err
+}
+
+// beside makes another sandbox, that is asked for as long as the test lasts: it answers
+// every time.
+func beside(t *testing.T) {
+	t.Helper()
+	b, err := s.API.Create(t.Context(), client.NewSandbox{Template: template})
+	noError(t, err, "make the sandbox beside")
+	ctx, stop := context.WithCancel(context.Background())
+	var asking sync.WaitGroup
+	asked, slowest := 0, time.Duration(0)
+	asking.Go(func() {
+		pace := time.NewTicker(100 * time.Millisecond)
+		defer pace.Stop()
+		for ctx.Err() == nil {
+			began := time.Now()
+			if err := ask(ctx, b); err != nil && ctx.Err() == nil {
+				t.Errorf("the sandbox beside, asked for the %dth time: %v", asked+1, err)
+			}
+			asked, slowest = asked+1, max(slowest, time.Since(began))
+			select {
+			case <-pace.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		asking.Wait()
+		t.Logf("the sandbox beside has answered %d times, after %v at most", asked, slowest)
+		if asked < 2 {
+			t.Errorf("the sandbox beside was asked %d times", asked)
+		}
+	})
+}
+
+func noError(t *testing.T, err error, doing string) {
+	t.Helper()
+	if err != nil {
+		if strings.Contains(err.Error(), "may have been") {
+			bb, _ := os.ReadFile(s.LogPath())
+			os.WriteFile("/tmp/w/h/D.serve.log", bb, 0o644)
+		} // DEBUG
+		t.Fatalf("%s: %v", doing, err)
+	}
+}
+
+// get is what the server says of a sandbox.
+func get(t *testing.T, id cube.SandboxID) client.Sandbox {
+	t.Helper()
+	b, err := s.API.Get(t.Context(), id)
+	noError(t, err, "look at it")
+	return b
+}

@@ -1,0 +1,55 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	cube "cubesandbox"
+	"cubesandbox/guest/agentclient"
+	"cubesandbox/network"
+)
+
+// Ask implements cube.Engine.
+func (e *Engine) Ask(ctx context.Context, id cube.SandboxID) error {
+	s, err := e.find(id)
+	if err != nil {
+		return err
+	}
+	l, info, _ := s.current()
+	switch info.State {
+	case cube.StateDead:
+		return deadError(info)
+	case cube.StateFrozen:
+		return fmt.Errorf("ask the agent of %s: it is frozen: %w", id, cube.ErrConflict)
+	}
+	verdict := askAgent(ctx, l.control(), info.Generation)
+	// What was asked may have been ended or frozen while it was.
+	switch now, info, _ := s.current(); {
+	case verdict == nil:
+		return nil
+	case info.State == cube.StateDead:
+		return deadError(info)
+	case now != l || info.State != cube.StateRunning:
+		return fmt.Errorf("ask the agent of %s: another verb was at work: %w", id, cube.ErrConflict)
+	}
+	return verdict
+}
+
+// askAgent asks the agent of a life once. What it says is taken for what a stranger says.
+func askAgent(ctx context.Context, dial agentclient.Dialer, gen cube.Generation) error {
+	status, err := agentclient.GetStatus(ctx, dial)
+	switch {
+	case err == nil && status.Generation != uint64(gen):
+		return fmt.Errorf("%w: it says that it is in generation %d of the sandbox, which is in %d", cube.ErrAgent, status.Generation, gen)
+	case err == nil && status.InitLate:
+		return fmt.Errorf("%w: it can start no program: the init of the users' processes does not answer; a process inside has stopped it, traces it or keeps it busy", cube.ErrAgent)
+	case err == nil:
+		return nil
+	case errors.Is(err, network.ErrTimeout), errors.Is(err, network.ErrUnreachable), errors.Is(err, network.ErrLimit), isRefused(err):
+		return fmt.Errorf("%w: it takes no connection: %w", cube.ErrAgent, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: it has not answered in time", cube.ErrAgent)
+	}
+	return err
+}
