@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +121,7 @@ func TestFollowWaitsForAPausedSandboxAndNotForOneThatHasEnded(t *testing.T) {
 		done <- result{f, err}
 	}()
 	asked := func() bool {
-		return slices.ContainsFunc(s.Calls(), func(c clienttest.Call) bool { return c.Route == "GET /sandboxes/"+string(id) })
+		return len(s.Calls("GET /sandboxes/"+string(id))) > 0
 	}
 	for !asked() { // go test's own time limit ends this
 		<-time.After(time.Millisecond)
