@@ -45,6 +45,15 @@ func TestForkBombsLeaveTheAgentAnswering(t *testing.T) {
 	all(t, map[string]abuse{
 		"a bomb whose processes wait":    {as: "user", line: bomb(`os.posix_spawn("/bin/sleep", ["sleep", "1000"], {})`), want: refuses},
 		"a bomb whose processes fork on": {as: "root", line: bomb("os.fork()"), want: endsOrNot, reason: "oom"},
+		// Who leaves the control groups has no limit inside, and meets that of the host.
+		"a bomb outside of its limits": {as: "root", want: endsOrNot, reason: "oom", line: `exec unshare --user --map-root-user --mount --cgroup sh -c 'mount -t cgroup2 none /mnt && echo $$ >/mnt/cgroup.procs
+exec python3 -c "
+import os, signal
+try:
+    for _ in range(1000): os.posix_spawn(\"/bin/sleep\", [\"sleep\", \"1000\"], {})
+except OSError: pass
+print(\"ready\", flush=True)
+while True: signal.pause()"'`},
 		"threads": {as: "user", want: refuses, line: python(`import threading
 lock = threading.Lock(); lock.acquire()
 try:
@@ -122,7 +131,16 @@ func TestEndlessOutputLeavesTheAgentAnswering(t *testing.T) {
 	all(t, map[string]abuse{
 		"a line without an end": {as: "user", want: answers, line: `echo ready; exec tr '\0' x </dev/zero`},
 		"lines without an end":  {as: "root", want: answers, line: `echo ready; exec yes`},
-		"many writers":          {as: "user", want: answers, line: `echo ready; for i in 1 2 3 4 5 6 7 8; do yes & yes >&2 & done; wait`},
+		"all that a command may be told": {as: "root", want: answers, line: python(`import os
+big = "x" * 120000
+print("ready", flush=True)
+while True:
+    try: os.posix_spawn("/bin/true", ["true"] + [big] * 10, {str(i): big for i in range(5)})
+    except OSError: pass
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]: pass
+    except OSError: pass`)},
+		"many writers": {as: "user", want: answers, line: `echo ready; for i in 1 2 3 4 5 6 7 8; do yes & yes >&2 & done; wait`},
 	})
 }
 

@@ -4,7 +4,7 @@
 // said to be unhealthy or dead, with the reason; a snapshot from before brings it back
 // whole; and another sandbox beside it answers all the time.
 //
-// make test does the worst of each kind, make check all.
+// make test does some, make check all, and make soak with a million files.
 package abuse
 
 import (
@@ -23,7 +23,13 @@ import (
 // s is the server of all tests in this package.
 var s *lab.Server
 
-func TestMain(m *testing.M) { os.Exit(lab.Main(m, &s, ready)) }
+func TestMain(m *testing.M) {
+	os.Exit(lab.Main(m, &s, ready,
+		"TestForkBombsLeaveTheAgentAnswering",
+		"TestASandboxWhoseAgentIsStoppedIsUnhealthyUntilItGoesOnOrIsRolledBack",
+		"TestRootThatStopsAndKillsLeavesTheAgentAnsweringOrIsTheReason",
+	))
+}
 
 // template is base with limits that are quickly reached.
 const template = "abused"

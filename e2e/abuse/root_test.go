@@ -58,7 +58,7 @@ func TestRootThatReplacesFilesLeavesTheAgentAnswering(t *testing.T) {
 		"the accounts are a pipe":  {as: "root", want: answers, line: `cp /bin/sleep /tmp; rm /etc/passwd; mkfifo /etc/passwd; echo ready; exec /tmp/sleep 1000`},
 		"the accounts are endless": {as: "root", want: answers, line: `rm /etc/passwd; ln -s /dev/zero /etc/passwd; echo ready; sleep 1000`},
 		"programs that hang": {as: "root", want: answers, line: `printf '#!/bin/sh\nexec sleep 10000\n' >/tmp/hang; chmod +x /tmp/hang
-mv /tmp/hang /bin/bash; rm -f /root/.bash_profile /home/user/.bash_profile; mkfifo /root/.bash_profile /home/user/.bash_profile; echo ready; sleep 1000`},
+mv /tmp/hang /bin/bash; for home in ~root ~user; do rm -f $home/.bash_profile; mkfifo $home/.bash_profile; done; echo ready; sleep 1000`},
 		"a library for everybody": {as: "root", want: answers, line: `echo /nowhere.so >/etc/ld.so.preload; rm -f /etc/resolv.conf /etc/hosts; mkfifo /etc/hosts; echo ready; sleep 1000`},
 		"what the agent shows is overwritten": {as: "root", want: answers, line: `echo other >/run/cube/id; echo 99 >/run/cube/generation; rm -rf /run/cube /boot
 mount -t tmpfs x /run/cube; mount -t tmpfs x /; umount -l /proc; umount -l /sys/fs/cgroup; echo ready; sleep 1000`},

@@ -85,7 +85,11 @@ func begin(t *testing.T, b client.Sandbox, a abuse) (end func()) {
 		_, err := g.Run(ctx, client.Command{Argv: []string{"/bin/bash", "-c", a.line}, User: a.as, Stdout: said, Stderr: said})
 		over <- err
 	}()
-	end = sync.OnceFunc(func() { cancel(); <-over })
+	end = sync.OnceFunc(func() {
+		cancel()
+		<-over
+		t.Logf("it has said %.300q", said)
+	})
 	patience := time.NewTimer(readyTime)
 	defer patience.Stop()
 	select {
