@@ -111,26 +111,16 @@ func TestFollowWaitsForAPausedSandboxAndNotForOneThatHasEnded(t *testing.T) {
 	if err := c.Pause(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	type result struct {
-		f   followed
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		f, err := follow(t.Context(), g, client.Position{}, client.Following{Patience: 10 * time.Second})
-		done <- result{f, err}
-	}()
-	asked := func() bool {
-		return len(s.Calls("GET /sandboxes/"+string(id))) > 0
-	}
-	for !asked() { // go test's own time limit ends this
-		<-time.After(time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // longer than its patience
+	defer cancel()
+	if f, err := follow(ctx, g, client.Position{}, client.Following{Patience: time.Nanosecond}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while it is paused: got %+v, %v", f, err)
 	}
 	if _, err := c.Resume(t.Context(), id, 0); err != nil {
 		t.Fatal(err)
 	}
-	if r := <-done; r.f.text != "0123456789" || r.err != nil {
-		t.Errorf("after a pause: got %+v, %v", r.f, r.err)
+	if f, err := follow(t.Context(), g, client.Position{}, client.Following{}); f.text != "0123456789" || err != nil {
+		t.Errorf("after the pause: got %+v, %v", f, err)
 	}
 	if err := c.Kill(t.Context(), id); err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ type output struct {
 	start    int64      // offset of the oldest byte that is kept
 	end      int64      // offset of the next byte
 	unread   int64      // offset of the first byte that no reader was given
-	counted  int64      // what history knows of
+	counted  holding    // what history knows of
 	last     time.Time  // when something was written or read
 	forget   bool       // what was read is not kept any more
 	readers  map[*reader]struct{}
@@ -238,31 +238,27 @@ func (o *output) release() {
 	o.account()
 }
 
-// spare is how many bytes could be dropped and nobody would miss them who has read so far.
-func (o *output) spare() int64 {
-	low := o.held()
-	if !o.forget {
-		low = min(low, o.unread)
-	}
-	return max(low-o.start, 0)
+// keeps is what is kept that nobody is waited for.
+func (o *output) keeps() holding {
+	loose := o.held() - o.start
+	return holding{read: max(min(loose, o.unread-o.start), 0), loose: loose}
 }
 
-// account tells history what could be dropped.
+// account tells history what is kept.
 func (o *output) account() {
 	if o.forget {
-		o.dropTo(o.start + o.spare())
+		o.dropTo(o.held())
 	}
-	if n := o.spare(); o.history != nil && n != o.counted {
-		o.history.total.Add(n - o.counted)
-		o.counted = n
-	}
+	is := o.keeps()
+	o.history.count(o.counted, is)
+	o.counted = is
 }
 
-// trim drops what could be dropped.
-func (o *output) trim() {
+// trim drops what it keeps of a share.
+func (o *output) trim(of func(holding) int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.dropTo(o.start + o.spare())
+	o.dropTo(o.start + of(o.keeps()))
 	o.account()
 }
 

@@ -237,7 +237,8 @@ func TestNothingIsTimedWhileNobodyIsAwayAndNobodyWaits(t *testing.T) {
 
 func TestWhatWasReadIsBoundedOverAllProcesses(t *testing.T) {
 	var outputs []*output
-	h := &history{max: 4 << 20, outputs: func() []*output { return outputs }}
+	h := &history{outputs: func() []*output { return outputs }}
+	h.read.max, h.loose.max = 4<<20, 6<<20
 	kept := func() (sum int64) {
 		for _, o := range outputs {
 			sum += o.end - o.start
@@ -266,11 +267,28 @@ func TestWhatWasReadIsBoundedOverAllProcesses(t *testing.T) {
 	if got, dropped := unread.end-unread.start, kept()-maxOutput; got != maxOutput || dropped != 4<<20 {
 		t.Errorf("of what nobody has read %d bytes are kept, of all else %d", got, dropped)
 	}
+	for range 12 { // nor is there any number of processes of whose output nobody reads
+		o := newOutput(maxOutput, stall)
+		o.history = h
+		outputs = append(outputs, o)
+		o.write(stdout, make([]byte, maxOutput))
+	}
+	if kept() != 6<<20 {
+		t.Errorf("%d bytes are kept of all, want %d", kept(), 6<<20)
+	}
+	reader := subscribed(t, outputs[len(outputs)-1], from(0))
+	for range 12 { // what somebody is waited for stays
+		o := newOutput(maxOutput, stall)
+		o.history = h
+		outputs = append(outputs, o)
+		o.write(stdout, make([]byte, maxOutput))
+	}
+	read(t, outputs[len(outputs)-13], reader, maxOutput)
 	for _, o := range outputs {
 		o.release()
 	}
-	if kept() != 0 || h.total.Load() != 0 {
-		t.Errorf("%d bytes are kept of forgotten processes, by the book %d", kept(), h.total.Load())
+	if kept() != 0 || h.read.total.Load() != 0 || h.loose.total.Load() != 0 {
+		t.Errorf("%d bytes are kept of forgotten processes, by the book %d and %d", kept(), h.read.total.Load(), h.loose.total.Load())
 	}
 }
 

@@ -78,7 +78,7 @@ func NewTable(starter func(context.Context) (Starter, error), groups Groups, ter
 		starter: starter, groups: groups, terminals: terminals, changed: changed,
 		byPID: make(map[int]*Process), user: DefaultUser,
 	}
-	t.history = history{max: maxHistory, outputs: t.outputs}
+	t.history.outputs, t.history.read.max, t.history.loose.max = t.outputs, maxHistory, maxLoose
 	return t
 }
 
