@@ -38,10 +38,10 @@ type world struct {
 	ports   map[string]string // id-generation-port → address of the guest's server
 	guests  map[cube.SandboxID][]*net.TCPConn
 	open    int // requests that were touched and are not done
+	sought  int // how often ByToken was called
 	touches int
 	wakes   int
 	dials   int
-	sought  int
 	wake    error
 	// dialed is called before each dial, if set.
 	dialed func(id cube.SandboxID, gen cube.Generation)
