@@ -98,7 +98,6 @@ func New(c Config) (*Proxy, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Proxy{sandboxes: c.Sandboxes, tls: c.TLS, key: c.Key, log: c.Log, patience: headerTime, doubtAfter: doubtAfter}
-	p.searches = make(chan struct{}, mostSearches)
 	var ok bool
 	if p.domain, ok = hostOnly(c.Domain); !ok {
 		return nil, fmt.Errorf("domain %q: want a host name: %w", c.Domain, cube.ErrInvalid)
@@ -114,6 +113,7 @@ func New(c Config) (*Proxy, error) {
 	p.ctx, p.cut = context.WithCancel(context.Background())
 	p.stopping, p.stop = context.WithCancel(p.ctx)
 	p.plain, p.h2c = p.transport(false), p.transport(true)
+	p.searches = make(chan struct{}, mostSearches)
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)

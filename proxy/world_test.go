@@ -33,17 +33,17 @@ type world struct {
 	addr string
 	ca   *ca.CA
 
-	mu       sync.Mutex
-	routes   map[cube.SandboxID]cube.Route
-	ports    map[string]string // id-generation-port → address of the guest's server
-	guests   map[cube.SandboxID][]*net.TCPConn
-	open     int // requests that were touched and are not done
-	touches  int
-	wakes    int
-	dials    int
-	searches int
-	doubts   []string // id-generation
-	wake     error
+	mu      sync.Mutex
+	routes  map[cube.SandboxID]cube.Route
+	ports   map[string]string // id-generation-port → address of the guest's server
+	guests  map[cube.SandboxID][]*net.TCPConn
+	open    int // requests that were touched and are not done
+	sought  int // how often ByToken was called
+	touches int
+	wakes   int
+	dials   int
+	doubts  []string // id-generation
+	wake    error
 	// dialed is called before each dial, if set.
 	dialed func(id cube.SandboxID, gen cube.Generation)
 
@@ -202,7 +202,7 @@ func (w *world) woken() int {
 func (w *world) searched() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.searches
+	return w.sought
 }
 
 // forget has it that a sandbox never was.
@@ -215,7 +215,7 @@ func (w *world) forget(id cube.SandboxID) {
 func (w *world) ByToken(fits func(string) bool) (found cube.SandboxID, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.searches++
+	w.sought++
 	for id, r := range w.routes {
 		if fits(r.AccessToken) {
 			found, ok = id, true

@@ -124,7 +124,7 @@ func startError(err error) error {
 		if code == 0 {
 			code = connect.CodeInternal
 		}
-	case errors.Is(err, users.ErrUnknown): // a terminal is opened as its user beforehand
+	case errors.Is(err, users.ErrUnknown): // as whose terminal it was to be
 		code = connect.CodeUnauthenticated
 	case errors.Is(err, spawn.ErrInitDied):
 		code = connect.CodeAborted
