@@ -163,7 +163,11 @@ func disturb(ctx context.Context, id cube.SandboxID, r *reader, p plan, random *
 				_, err = s.API.Resume(ctx, id, 0)
 			}
 		case "rollback":
-			err = rollBack(ctx, id, r, kept[random.IntN(len(kept))])
+			n := random.IntN(len(kept))
+			err = rollBack(ctx, id, r, kept[n])
+			// Those behind it are of a line that is no more: what was read there is thrown
+			// away, and most of it is not kept inside either.
+			kept = kept[:n+1]
 		}
 		if err != nil {
 			return fmt.Errorf("%s, the %dth of %d: %w", verb, i+1, len(verbs), err)
