@@ -89,7 +89,7 @@ clients: machine ## the clients of others that tests run
 
 boxes: build stock template clients
 	@echo "==> tests with sandboxes"
-	@CGO_ENABLED=0 $(GOTEST) boxes $(PATCHED) -p 2 -timeout 15m ./e2e ./e2e/abuse ./e2e/clients ./e2e/contract ./e2e/output ./e2e/service ./gvisor/... ./e2e/campaign ./e2e/differential/guest ./e2e/durable ./e2e/lab ./e2e/leak
+	@CGO_ENABLED=0 $(GOTEST) boxes $(PATCHED) -p 2 -timeout 15m ./e2e ./e2e/clients ./e2e/contract ./e2e/output ./e2e/service ./gvisor/... ./e2e/campaign ./e2e/differential/guest ./e2e/durable ./e2e/lab ./e2e/leak ./e2e/realworld
 
 check: test ## make test and every short form; what CI runs
 	@mkdir -p .cache/results
@@ -97,8 +97,8 @@ check: test ## make test and every short form; what CI runs
 	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) race $(PATCHED) -count=1 -timeout 15m -run TestManyFireAtOneSandbox ./e2e/service
 	@echo "==> every process is killed at every boundary; 20 power cuts; full disks, each flipped bit; 20 rounds; 500 creates"
 	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) losses $(PATCHED) -p 2 -count=1 -timeout 30m ./e2e/durable ./e2e/campaign
-	@echo "==> programs at work are saved, cloned and rolled back at random moments, 75 seconds; each operation in copies; programs abuse their sandboxes; output through all of it"
-	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) copies $(PATCHED) -p 2 -count=1 -timeout 20m ./e2e/programs/... ./e2e/differential/... ./e2e/abuse ./e2e/output
+	@echo "==> programs at work and of the real world are saved, cloned and rolled back at random moments; each operation in copies; programs abuse their sandboxes; output through all of it"
+	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) copies $(PATCHED) -p 2 -count=1 -timeout 20m ./e2e/programs/... ./e2e/realworld ./e2e/differential/... ./e2e/abuse ./e2e/output
 	@echo "==> demo"
 	@bin/cube demo --json >.cache/results/demo.json
 	@echo "==> probe of the engine, 3 rounds"

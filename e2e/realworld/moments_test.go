@@ -193,7 +193,7 @@ func (c *course) goesOn(ctx context.Context, id cube.SandboxID, was lab.Working)
 		err = s.Progress(ctx, id, now)
 	}
 	if err == nil {
-		now, err = s.Ask(ctx, id, "check")
+		now, err = s.Ask(ctx, id, c.program.look())
 	}
 	if err == nil {
 		err = now.Follows(was)
@@ -223,7 +223,7 @@ func (c *course) clone(ctx context.Context, k saved) (err error) {
 	if err := c.goesOn(ctx, made.ID, k.was); err != nil {
 		return err
 	}
-	now, err := s.Ask(ctx, c.box.ID, "check")
+	now, err := s.Ask(ctx, c.box.ID, c.program.look())
 	if err == nil {
 		err = now.Follows(source)
 	}

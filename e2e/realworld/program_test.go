@@ -33,6 +33,15 @@ func (p program) turns() int {
 	return form(1, 2, 20)
 }
 
+// look is what has the program compare all that it holds. Jobs do that themselves when they
+// end: between two of them there is nothing to compare, and one would wait for it.
+func (p program) look() string {
+	if p.jobs {
+		return "rounds"
+	}
+	return "check"
+}
+
 // servedPort is where servers listen inside, on every address.
 const servedPort = 8080
 

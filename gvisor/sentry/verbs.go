@@ -161,15 +161,22 @@ func imageError(l *life, err error) error {
 	return fdrpc.Errorf(keeperapi.CodeImage, "restore %s: %v%s", l.id, err, because(lastWords(l.dir)))
 }
 
-// saveError tells a full disk from everything else: of the sentry's error only the
-// text arrives.
+// saveError tells a full disk, and what a process has open that cannot be saved, from
+// everything else: of the sentry's error only the text arrives. Where the sentry fell over
+// something while it saved, that has its stack, which is for nobody outside.
 func saveError(err error) error {
+	if _, why, ok := strings.Cut(err.Error(), "save refused: "); ok {
+		return fdrpc.Errorf(keeperapi.CodeState, "it cannot be saved: %s; have the process close it, or end it, and save again", why)
+	}
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT} {
 		if strings.Contains(err.Error(), full.Error()) {
 			// The sentry's own text has the stack of whoever was writing.
 			line, _, _ := strings.Cut(err.Error(), "\n")
 			return fdrpc.Errorf(keeperapi.CodeNoSpace, "save: %s", strings.TrimSuffix(line, ":"))
 		}
+	}
+	if line, _, ok := strings.Cut(err.Error(), "\ngoroutine "); ok {
+		return fmt.Errorf("save: %s", strings.TrimRight(line, ":\n"))
 	}
 	return fmt.Errorf("save: %w", err)
 }
