@@ -55,7 +55,7 @@ func Check(root, file string, rows []Row) error {
 	return errors.Join(errs...)
 }
 
-// testsIn returns the test functions of a folder.
+// testsIn returns the test functions of a folder, and those of fuzz tests, whose seeds run as tests.
 func testsIn(dir string) (map[string]bool, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
@@ -68,7 +68,8 @@ func testsIn(dir string) (map[string]bool, error) {
 			return nil, err
 		}
 		for _, decl := range parsed.Decls {
-			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") {
+			f, ok := decl.(*ast.FuncDecl)
+			if ok && f.Recv == nil && (strings.HasPrefix(f.Name.Name, "Test") || strings.HasPrefix(f.Name.Name, "Fuzz")) {
 				found[f.Name.Name] = true
 			}
 		}

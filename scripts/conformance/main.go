@@ -15,6 +15,8 @@ var tables = []struct{ title, file string }{
 	{"What E2B's clients need of the guest and the data plane", "docs/conformance/e2b-envd.tsv"},
 	{"What users of E2B have reported", "docs/conformance/e2b-reports.tsv"},
 	{"What CubeSandbox's clients need of the data plane and the guest", "docs/conformance/cube-dataplane.tsv"},
+	{"Issue 6: the whole guest", "docs/conformance/issue-6.tsv"},
+	{"Issue 5: what copies share", "docs/conformance/issue-5.tsv"},
 	{"Issue 4: nothing is ever lost", "docs/conformance/issue-4.tsv"},
 	{"Issue 3: the service", "docs/conformance/issue-3.tsv"},
 	{"Issue 2: the engine", "docs/conformance/issue-2.tsv"},
