@@ -145,7 +145,7 @@ func TestUsersCannotReachTheAgent(t *testing.T) {
 	l.Guard(t)
 	id := witness(t)
 	// Of its processes they see their own init alone, of its file system nothing.
-	got := sh(t, id, "grep -l [c]ube-guest /proc/[0-9]*/cmdline; ls /boot; grep boot /proc/mounts; true")
+	got := sh(t, id, "grep -l [c]ube-guest /proc/[0-9]*/cmdline; ls /boot; grep ' /boot' /proc/mounts; true")
 	if got != "/proc/1/cmdline" {
 		t.Errorf("users see the agent: %q", got)
 	}
