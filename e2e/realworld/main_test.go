@@ -4,7 +4,7 @@
 // has one inside who knows what must be so, and that one goes back with it; servers have
 // visitors from outside too, who do not go back.
 //
-// make test has the programs for which the template base is enough, make check all of them,
+// make test has some programs for which the template base is enough, make check all of them,
 // make soak twenty snapshots and rollbacks of each. CUBE_SEED chooses other moments,
 // CUBE_PROGRAM the programs whose names fit a regular expression.
 package realworld

@@ -35,6 +35,9 @@ func TestASaveThatCannotBeIsRefusedAndNamesProcessAndFile(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.Progress(ctx, b.ID, was); err != nil { // with the device
+		t.Fatal(err)
+	}
 	pid := strconv.Itoa(was.Job)
 	for name, save := range map[string]func() error{
 		"snapshot": func() error { _, err := s.API.Snapshot(ctx, b.ID, ""); return err },

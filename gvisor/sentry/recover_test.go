@@ -279,6 +279,14 @@ func TestErrorsOfImagesSayWhoseFaultItIs(t *testing.T) {
 	if err := saveError(full); fdrpc.Code(err) != keeperapi.CodeNoSpace {
 		t.Errorf("full disk: got %v", err)
 	}
+	refused := urpc.RemoteError{Message: `save refused: process 7 ("vpn") has "/dev/net/tun" open as file descriptor 3: why`}
+	if err := saveError(refused); fdrpc.Code(err) != keeperapi.CodeState || !strings.Contains(err.Error(), `process 7 ("vpn") has "/dev/net/tun"`) {
+		t.Errorf("a file that cannot be saved: got %v", err)
+	}
+	fell := urpc.RemoteError{Message: "encoding error: no such thing:\ngoroutine 120 [running]:\nstate.go:309"}
+	if err := saveError(fell); err.Error() != "save: encoding error: no such thing" {
+		t.Errorf("a stack: got %v", err)
+	}
 	if err := imageError(l, urpc.RemoteError{Message: "bad magic"}); fdrpc.Code(err) != keeperapi.CodeImage {
 		t.Errorf("refused: got %v", err)
 	}

@@ -7,7 +7,7 @@ import sys
 import jobs
 import work
 
-COMMITS, FILES, SIZE = 200, 100, 20_000
+COMMITS, FILES, SIZE = 200, 100, 60_000
 
 
 class Clone(jobs.Jobs):
