@@ -89,12 +89,12 @@ clients: machine ## the clients of others that tests run
 
 boxes: build stock template clients
 	@echo "==> tests with sandboxes"
-	@CGO_ENABLED=0 $(GOTEST) boxes $(PATCHED) -p 2 -timeout 15m ./e2e ./e2e/clients ./e2e/contract ./e2e/output ./e2e/service ./gvisor/... ./e2e/campaign ./e2e/differential/guest ./e2e/durable ./e2e/lab ./e2e/leak ./e2e/realworld
+	@CGO_ENABLED=0 $(GOTEST) boxes $(PATCHED) -p 2 -timeout 15m ./e2e ./e2e/clients ./e2e/contract ./e2e/output ./e2e/service ./gvisor/... ./e2e/campaign ./e2e/differential/guest ./e2e/durable ./e2e/lab ./e2e/leak
 
 check: test ## make test and every short form; what CI runs
 	@mkdir -p .cache/results
 	@echo "==> 16 clients fire at one sandbox, 300 rounds; 100 clones; 2 GiB both ways; each of E2B's clients"
-	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) race $(PATCHED) -p 2 -count=1 -timeout 15m -run 'TestManyFireAtOneSandbox|TestCopiesDiffer|TestTwoGiB|E2BsClients' ./e2e/service ./e2e/clients
+	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) race $(PATCHED) -p 2 -count=1 -timeout 15m -run 'TestManyFireAtOneSandbox|TestCopiesDiffer|TestTwoGiB|E2BsClients|E2B239|ByDomain' ./e2e/service ./e2e/clients
 	@echo "==> every process is killed at every boundary; 20 power cuts; full disks, each flipped bit; 20 rounds; 500 creates"
 	@CUBE_FORM=ci CGO_ENABLED=0 $(GOTEST) losses $(PATCHED) -p 2 -count=1 -timeout 30m ./e2e/durable ./e2e/campaign
 	@echo "==> programs at work and of the real world are saved, cloned and rolled back at random moments; each operation in copies; programs abuse their sandboxes; output through all of it"
