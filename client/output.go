@@ -126,7 +126,7 @@ type follower struct {
 	yield func(Piece, error) bool
 	over  bool // the program has ended, or nobody wants more
 
-	answered time.Time     // when something came, or since when nothing does
+	answered time.Time     // until when something came, or since when nothing does
 	pause    time.Duration // before the next try
 }
 
@@ -149,12 +149,15 @@ func (f *follower) read(ctx context.Context) error {
 			if lives == "" {
 				return errOldAgent
 			}
-			f.at.Lives, f.answered, f.pause, came = lives, time.Now(), 0, true
+			f.at.Lives, f.pause, came = lives, 0, true
 		}
 		if !f.take(stream.Msg().GetEvent()) {
 			f.over = true
 			return nil
 		}
+	}
+	if came { // until now it has answered, also where it had nothing to say
+		f.answered = time.Now()
 	}
 	if err := stream.Err(); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	cube "cubesandbox"
+	"cubesandbox/guest/agentapi"
 	"cubesandbox/guest/envdpb/process"
 	"cubesandbox/guest/envdpb/process/processconnect"
 )
@@ -90,6 +91,7 @@ type programs struct {
 	running map[uint32]*program
 	output  Output
 	reads   int // of output
+	signals []string
 }
 
 type program struct {
@@ -119,6 +121,9 @@ func (s *Server) Running() int {
 func (p *programs) Start(ctx context.Context, r *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
 	if r.Msg.GetProcess().GetCmd() == "stop before" {
 		return errStop()
+	}
+	if r.Msg.GetProcess().GetCmd() == "break" {
+		breaks(stream)
 	}
 	p.mu.Lock()
 	p.last++
@@ -258,6 +263,9 @@ func (p *programs) Update(ctx context.Context, r *connect.Request[process.Update
 
 // SendSignal implements process.Process.
 func (p *programs) SendSignal(_ context.Context, r *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+	p.mu.Lock()
+	p.signals = append(p.signals, fmt.Sprintf("%v to %d of %s", r.Msg.Signal, r.Msg.Process.GetPid(), r.Header().Get(agentapi.OutputLives)))
+	p.mu.Unlock()
 	g, err := p.find(r.Msg.Process)
 	if err != nil {
 		return nil, err
