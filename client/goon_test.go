@@ -26,21 +26,28 @@ func TestPatienceBeginsWhenAStreamBreaks(t *testing.T) {
 	}
 }
 
+// fails is an output that cannot be read.
+func fails(why connect.Code) clienttest.Output {
+	return clienttest.Output{Fail: connect.NewError(why, errors.New("failed on purpose"))}
+}
+
 // TestAProgramThatCannotBeReachedIsNotKilled: nor is one that its sandbox has no more.
 func TestAProgramThatCannotBeReachedIsNotKilled(t *testing.T) {
 	for _, c := range []struct {
 		what string
-		fail connect.Code
+		then clienttest.Output
 		want error
 		says string
 	}{
-		{"no answer", connect.CodeUnavailable, cube.ErrAgent, "no answer for 50ms: failed on purpose (guest agent failed); the program may go on as process 1000"},
-		{"another has taken its place", connect.CodeAborted, cube.ErrAgent, "may go on as process 1000"},
-		{"it is no more", connect.CodeNotFound, cube.ErrNotFound, "failed on purpose"},
+		{"no answer", fails(connect.CodeUnavailable), cube.ErrAgent, "no answer for 50ms: failed on purpose (guest agent failed); the program may go on as process 1000"},
+		{"another has taken its place", fails(connect.CodeAborted), cube.ErrAgent, "may go on as process 1000"},
+		{"it is no more", fails(connect.CodeNotFound), cube.ErrNotFound, "failed on purpose"},
+		{"its number is another's", clienttest.Output{Text: "0123456789", Lives: "2:0", Other: true}, client.ErrOtherProcess, "before the program began"},
+		{"it was rolled back", clienttest.Output{Text: "a", Lives: "1:0,2:1"}, cube.ErrConflict, "from offset 1 to 3 no longer has been"},
 	} {
 		s, g := inside(t)
 		g.Patience(50 * time.Millisecond)
-		s.SetOutput(clienttest.Output{Fail: connect.NewError(c.fail, errors.New("failed on purpose"))})
+		s.SetOutput(c.then)
 		var out strings.Builder
 		_, err := g.Run(t.Context(), client.Command{Argv: []string{"break"}, GoOn: true, Stdout: &out})
 		if !errors.Is(err, c.want) || !strings.Contains(fmt.Sprint(err), c.says) || out.String() != "abc" {
@@ -70,7 +77,7 @@ func TestAProgramWhoseCallerTakesNoMoreIsKilled(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("got %v", err)
 	}
-	if signals := s.Signals(); len(signals) != 1 || !strings.HasPrefix(signals[0], "SIGNAL_SIGKILL to 1000 ") {
+	if signals := s.Signals(); len(signals) != 1 || signals[0] != "SIGNAL_SIGKILL to 1000 of 1:0" {
 		t.Errorf("it was sent %q", signals)
 	}
 }

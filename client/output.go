@@ -28,7 +28,7 @@ type Position struct {
 	Reader string `json:"reader,omitempty"`
 	// Lives are those of the sandbox in which what is before was read, in a form that
 	// only the agent understands; empty where that is not known. With them a rollback is
-	// noticed also when the program has written as much again.
+	// noticed also when the program has written as much again, or its number is another's.
 	Lives string `json:"lives,omitempty"`
 }
 
@@ -72,6 +72,10 @@ func (e *WentBackError) Error() string {
 // Unwrap makes errors.Is work with cube.ErrConflict.
 func (e *WentBackError) Unwrap() error { return cube.ErrConflict }
 
+// ErrOtherProcess says that a program is no more, since its sandbox was rolled back to before
+// it began, and that its number is another's now. It is a cube.ErrNotFound.
+var ErrOtherProcess = fmt.Errorf("the sandbox was rolled back to before the program began, and its number is another's now: %w", cube.ErrNotFound)
+
 // Following says how Follow reads. The zero value is for a reader that must get all.
 type Following struct {
 	// Window is how much is asked for at a time, in bytes, at most 1 MiB; 0: 512 KiB. So
@@ -91,7 +95,8 @@ const defaultWindow = 512 << 10
 // of the server, pauses and resumes of the sandbox, and gives each byte once, in order; of
 // what is not kept any more it says how much it was. The last piece has the program's end.
 //
-// An error is the last that comes. *WentBackError says that the sandbox was rolled back.
+// An error is the last that comes. *WentBackError says that the sandbox was rolled back,
+// ErrOtherProcess that it was to before the program began.
 func (g *Guest) Follow(ctx context.Context, pid uint32, at Position, o Following) iter.Seq2[Piece, error] {
 	if o.Window == 0 {
 		o.Window = defaultWindow
@@ -216,9 +221,12 @@ func (f *follower) wentBack(err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
+	if e.Meta().Get(agentapi.OutputEnd) == agentapi.OtherProcess {
+		return ErrOtherProcess
+	}
 	to, perr := strconv.ParseInt(e.Meta().Get(agentapi.OutputEnd), 10, 64)
 	if perr != nil || to < 0 || to >= f.at.Offset {
 		return fmt.Errorf("%w: where the output ends is not known", cube.ErrAgent)
 	}
-	return &WentBackError{From: f.at.Offset, To: Position{Offset: to, Reader: f.at.Reader}}
+	return &WentBackError{From: f.at.Offset, To: Position{Offset: to, Reader: f.at.Reader, Lives: e.Meta().Get(agentapi.OutputLives)}}
 }

@@ -82,9 +82,6 @@ func (p *programs) Connect(ctx context.Context, r *connect.Request[process.Conne
 		return o.Fail
 	}
 	send := func(e *process.ProcessEvent) { stream.Send(&process.ConnectResponse{Event: e}) }
-	if o.Lives != "" {
-		stream.ResponseHeader().Set(agentapi.OutputLives, o.Lives)
-	}
 	at, err := strconv.Atoi(r.Header().Get(agentapi.OutputFrom))
 	if err != nil {
 		at = o.Start
@@ -92,10 +89,14 @@ func (p *programs) Connect(ctx context.Context, r *connect.Request[process.Conne
 	if at > len(o.Text) || o.Other {
 		err := connect.NewError(connect.CodeOutOfRange, errors.New("beyond the end"))
 		err.Meta().Set(agentapi.OutputEnd, strconv.Itoa(len(o.Text)))
+		err.Meta().Set(agentapi.OutputLives, o.Lives)
 		if o.Other {
 			err.Meta().Set(agentapi.OutputEnd, agentapi.OtherProcess)
 		}
 		return err
+	}
+	if o.Lives != "" {
+		stream.ResponseHeader().Set(agentapi.OutputLives, o.Lives)
 	}
 	send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: OutputPID}}})
 	if at < o.Start {
