@@ -72,9 +72,10 @@ func (e *WentBackError) Error() string {
 // Unwrap makes errors.Is work with cube.ErrConflict.
 func (e *WentBackError) Unwrap() error { return cube.ErrConflict }
 
-// ErrOtherProcess says that a program is no more, since its sandbox was rolled back to before
-// it began, and that its number is another's now. It is a cube.ErrNotFound.
-var ErrOtherProcess = fmt.Errorf("the sandbox was rolled back to before the program began, and its number is another's now: %w", cube.ErrNotFound)
+// ErrOtherProcess says that a program is no more, and that its number is another's now: its
+// sandbox was rolled back to before it began, or has begun anew from its files. It is a
+// cube.ErrNotFound.
+var ErrOtherProcess = fmt.Errorf("the sandbox was rolled back to before the program began, or has begun anew; its number is another's now: %w", cube.ErrNotFound)
 
 // Following says how Follow reads. The zero value is for a reader that must get all.
 type Following struct {
@@ -96,7 +97,7 @@ const defaultWindow = 512 << 10
 // what is not kept any more it says how much it was. The last piece has the program's end.
 //
 // An error is the last that comes. *WentBackError says that the sandbox was rolled back,
-// ErrOtherProcess that it was to before the program began.
+// ErrOtherProcess that the program is no more.
 func (g *Guest) Follow(ctx context.Context, pid uint32, at Position, o Following) iter.Seq2[Piece, error] {
 	if o.Window == 0 {
 		o.Window = defaultWindow

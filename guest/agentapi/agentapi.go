@@ -81,8 +81,9 @@ const (
 	// OutputEnd is, with the error out_of_range, the offset from which on a client can go on,
 	// or OtherProcess.
 	OutputEnd = "Cube-Output-End"
-	// OtherProcess says that a rollback has taken the process away that a client has read, and
-	// that its number is another's now: nothing of what was read has been.
+	// OtherProcess says that the process that a client has read is no more, nor what it has
+	// written, and that its number is another's: the sandbox was rolled back to before that
+	// process, or has begun anew from its files.
 	OtherProcess = "other-process"
 )
 

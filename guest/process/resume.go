@@ -71,7 +71,7 @@ func isName(s string) bool {
 // connectError says to a reader where it can go on, if it can.
 func (e *beyondError) connectError() error {
 	if e.stranger {
-		err := connect.NewError(connect.CodeOutOfRange, errors.New("the sandbox was rolled back to before the process began, whose number is another's now"))
+		err := connect.NewError(connect.CodeOutOfRange, errors.New("the sandbox was rolled back to before the process began, or has begun anew; the number is another's now"))
 		err.Meta().Set(outputEnd, agentapi.OtherProcess)
 		return err
 	}
