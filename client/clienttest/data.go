@@ -83,7 +83,7 @@ func errStop() error {
 // programs are those that run. These there are: "echo WORDS" to standard output,
 // "complain WORDS" to standard error, "exit N", "/bin/true", "signal N", "cat", "whoami", "env",
 // "forever", "stop" and "stop before", which end as when the server stops, the latter before
-// it has begun, and "size", which tells the sizes of its terminal until it reads q.
+// it has begun, "late", which does not say that it has begun, "never", which does not begin, and "size", which tells the sizes of its terminal until it reads q.
 type programs struct {
 	processconnect.UnimplementedProcessHandler
 	mu      sync.Mutex
@@ -122,8 +122,11 @@ func (p *programs) Start(ctx context.Context, r *connect.Request[process.StartRe
 	if r.Msg.GetProcess().GetCmd() == "stop before" {
 		return errStop()
 	}
-	if r.Msg.GetProcess().GetCmd() == "break" {
+	switch r.Msg.GetProcess().GetCmd() {
+	case "break":
 		breaks(stream)
+	case "never":
+		return connect.NewError(connect.CodeInvalidArgument, errors.New("never: no such program"))
 	}
 	p.mu.Lock()
 	p.last++
@@ -136,6 +139,10 @@ func (p *programs) Start(ctx context.Context, r *connect.Request[process.StartRe
 		delete(p.running, pid)
 	}()
 	send := func(e *process.ProcessEvent) { stream.Send(&process.StartResponse{Event: e}) }
+	if r.Msg.GetProcess().GetCmd() == "late" {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}})
 	code, err := prog.run(ctx, r, func(out *process.ProcessEvent_DataEvent) {
 		send(&process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: out}})
