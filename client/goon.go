@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -25,24 +26,38 @@ func (r *running) mayGoOn(err error) bool {
 	return false
 }
 
-// goOn reads on to the program's end after its stream has failed. The program is ended
-// where it would go on alone, unless the server was stopped.
+// goOn reads on to the program's end after its stream has failed. The program is ended only
+// where its caller wants no more of it: one that cannot be reached goes on, and after a
+// rollback its number may be that of another.
 func (r *running) goOn(ctx context.Context, failed error) (Exit, error) {
-	for p, err := range r.g.Follow(ctx, r.pid, r.at, Following{Window: -1, Patience: runPatience}) {
-		exit, done := Exit{}, false
-		if err == nil {
-			exit, done, err = r.put(p)
+	for p, err := range r.g.Follow(ctx, r.pid, r.at, Following{Window: -1, Patience: r.g.patience}) {
+		if err != nil {
+			return Exit{}, r.lostSight(ctx, failed, err)
 		}
-		switch {
-		case err == nil && done:
-			return exit, nil
-		case err == nil:
-		case ctx.Err() == nil && stopped(failed) && (errors.Is(err, ErrUnreachable) || errors.Is(err, cube.ErrUnavailable)):
-			return Exit{}, r.leftAlone()
-		default:
+		exit, done, err := r.put(p)
+		if err != nil {
 			r.kill(ctx)
 			return Exit{}, err
 		}
+		if done {
+			return exit, nil
+		}
 	}
 	return Exit{}, failed
+}
+
+// lostSight says what becomes of a program of which nothing more can be read, and why.
+func (r *running) lostSight(ctx context.Context, failed, err error) error {
+	var back *WentBackError
+	switch {
+	case ctx.Err() != nil:
+		r.kill(ctx)
+		return err
+	case errors.Is(err, errNoAnswer) && stopped(failed):
+		return r.leftAlone()
+	case errors.Is(err, errNoAnswer): // it also wraps what was said last
+	case errors.As(err, &back), errors.Is(err, cube.ErrNotFound), errors.Is(err, cube.ErrDead):
+		return err
+	}
+	return fmt.Errorf("%w; the program may go on as process %d", err, r.pid)
 }

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -24,6 +25,8 @@ type Guest struct {
 	id      cube.SandboxID
 	token   string
 	process processconnect.ProcessClient
+	// patience is for how long it may not answer while Run goes on.
+	patience time.Duration
 }
 
 // maxRPC bounds a message of the agent, in bytes.
@@ -35,7 +38,7 @@ func (c *Client) Guest(id cube.SandboxID, token string) (*Guest, error) {
 	if c.data == nil {
 		return nil, fmt.Errorf("sandbox %s: no address of the data plane: %w", id, cube.ErrInvalid)
 	}
-	g := &Guest{c: c, id: id, token: token}
+	g := &Guest{c: c, id: id, token: token, patience: runPatience}
 	hc := &http.Client{Transport: g, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	g.process = processconnect.NewProcessClient(hc, c.data.String(),
 		connect.WithReadMaxBytes(maxRPC), connect.WithSendMaxBytes(maxRPC), connect.WithAcceptCompression("gzip", nil, nil))

@@ -28,7 +28,7 @@ type Position struct {
 	Reader string `json:"reader,omitempty"`
 	// Lives are those of the sandbox in which what is before was read, in a form that
 	// only the agent understands; empty where that is not known. With them a rollback is
-	// noticed also when the program has written as much again.
+	// noticed also when the program has written as much again, or its number is another's.
 	Lives string `json:"lives,omitempty"`
 }
 
@@ -72,6 +72,11 @@ func (e *WentBackError) Error() string {
 // Unwrap makes errors.Is work with cube.ErrConflict.
 func (e *WentBackError) Unwrap() error { return cube.ErrConflict }
 
+// ErrOtherProcess says that a program is no more, and that its number is another's now: its
+// sandbox was rolled back to before it began, or has begun anew from its files. It is a
+// cube.ErrNotFound.
+var ErrOtherProcess = fmt.Errorf("the sandbox was rolled back to before the program began, or has begun anew; its number is another's now: %w", cube.ErrNotFound)
+
 // Following says how Follow reads. The zero value is for a reader that must get all.
 type Following struct {
 	// Window is how much is asked for at a time, in bytes, at most 1 MiB; 0: 512 KiB. So
@@ -91,7 +96,8 @@ const defaultWindow = 512 << 10
 // of the server, pauses and resumes of the sandbox, and gives each byte once, in order; of
 // what is not kept any more it says how much it was. The last piece has the program's end.
 //
-// An error is the last that comes. *WentBackError says that the sandbox was rolled back.
+// An error is the last that comes. *WentBackError says that the sandbox was rolled back,
+// ErrOtherProcess that the program is no more.
 func (g *Guest) Follow(ctx context.Context, pid uint32, at Position, o Following) iter.Seq2[Piece, error] {
 	if o.Window == 0 {
 		o.Window = defaultWindow
@@ -126,7 +132,7 @@ type follower struct {
 	yield func(Piece, error) bool
 	over  bool // the program has ended, or nobody wants more
 
-	answered time.Time     // when something came, or since when nothing does
+	answered time.Time     // until when something came, or since when nothing does
 	pause    time.Duration // before the next try
 }
 
@@ -149,12 +155,15 @@ func (f *follower) read(ctx context.Context) error {
 			if lives == "" {
 				return errOldAgent
 			}
-			f.at.Lives, f.answered, f.pause, came = lives, time.Now(), 0, true
+			f.at.Lives, f.pause, came = lives, 0, true
 		}
 		if !f.take(stream.Msg().GetEvent()) {
 			f.over = true
 			return nil
 		}
+	}
+	if came { // until now it has answered, also where it had nothing to say
+		f.answered = time.Now()
 	}
 	if err := stream.Err(); err != nil {
 		return err
@@ -213,9 +222,12 @@ func (f *follower) wentBack(err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
+	if e.Meta().Get(agentapi.OutputEnd) == agentapi.OtherProcess {
+		return ErrOtherProcess
+	}
 	to, perr := strconv.ParseInt(e.Meta().Get(agentapi.OutputEnd), 10, 64)
 	if perr != nil || to < 0 || to >= f.at.Offset {
 		return fmt.Errorf("%w: where the output ends is not known", cube.ErrAgent)
 	}
-	return &WentBackError{From: f.at.Offset, To: Position{Offset: to, Reader: f.at.Reader}}
+	return &WentBackError{From: f.at.Offset, To: Position{Offset: to, Reader: f.at.Reader, Lives: e.Meta().Get(agentapi.OutputLives)}}
 }

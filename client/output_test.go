@@ -79,8 +79,23 @@ func TestFollowSaysThatTheSandboxWasRolledBackAndToWhere(t *testing.T) {
 	s.SetOutput(clienttest.Output{Text: "0123456789", Lives: "1:0,2:10"})
 	_, err := follow(t.Context(), g, client.Position{Offset: 12, Lives: "1:0", Reader: "me"}, client.Following{})
 	var back *client.WentBackError
-	if !errors.As(err, &back) || !errors.Is(err, cube.ErrConflict) || back.From != 12 || back.To != (client.Position{Offset: 10, Reader: "me"}) {
+	if !errors.As(err, &back) || !errors.Is(err, cube.ErrConflict) || back.From != 12 || back.To != (client.Position{Offset: 10, Reader: "me", Lives: "1:0,2:10"}) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestWhoHasStartedAProgramIsNotGivenAnothersOutput: after a rollback its number comes again.
+func TestWhoHasStartedAProgramIsNotGivenAnothersOutput(t *testing.T) {
+	s, g := inside(t)
+	pid, at, err := g.Start(t.Context(), client.Command{Argv: []string{"break"}})
+	if err != nil || pid != clienttest.OutputPID || at.Offset != 0 || at.Lives != "1:0" || at.Reader == "" {
+		t.Fatalf("got %d, %+v, %v", pid, at, err)
+	}
+	s.SetOutput(clienttest.Output{Text: "0123456789", Lives: "2:0", Other: true})
+	f, err := follow(t.Context(), g, at, client.Following{})
+	var back *client.WentBackError
+	if !errors.Is(err, client.ErrOtherProcess) || !errors.Is(err, cube.ErrNotFound) || errors.As(err, &back) || f.text != "" {
+		t.Errorf("got %+v, %v", f, err)
 	}
 }
 

@@ -104,6 +104,7 @@ func (g *Guest) run(ctx context.Context, c Command) (Exit, error) {
 	}
 	defer stream.Close()
 	for stream.Receive() {
+		r.at.Lives = stream.ResponseHeader().Get(agentapi.OutputLives)
 		exit, done, err := r.take(ctx, stream.Msg().GetEvent())
 		if err != nil {
 			r.kill(ctx)
@@ -113,7 +114,6 @@ func (g *Guest) run(ctx context.Context, c Command) (Exit, error) {
 			return exit, nil
 		}
 	}
-	r.at.Lives = stream.ResponseHeader().Get(agentapi.OutputLives)
 	if r.mayGoOn(stream.Err()) && timed.Err() == nil {
 		exit, err := r.goOn(timed, stream.Err())
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"cubesandbox/guest/agentapi"
 	"cubesandbox/guest/envdpb/process"
 )
 
@@ -113,15 +114,17 @@ func (r *running) leftAlone() error {
 	return fmt.Errorf("%w; the program goes on as process %d", ErrStopped, r.pid)
 }
 
-// kill ends the program of a caller that has given up. It may have ended already,
-// and its sandbox too.
+// kill ends the program of a caller that has given up. It may have ended already, and its
+// sandbox too; after a rollback its number may be another's, whose lives are others.
 func (r *running) kill(ctx context.Context) {
 	if r.pid == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancel()
-	r.g.process.SendSignal(ctx, connect.NewRequest(&process.SendSignalRequest{
-		Process: r.selector(), Signal: process.Signal_SIGNAL_SIGKILL,
-	}))
+	req := connect.NewRequest(&process.SendSignalRequest{Process: r.selector(), Signal: process.Signal_SIGNAL_SIGKILL})
+	if r.at.Lives != "" {
+		req.Header().Set(agentapi.OutputLives, r.at.Lives)
+	}
+	r.g.process.SendSignal(ctx, req)
 }

@@ -89,6 +89,9 @@ func refused(err error) bool {
 	return errors.As(err, &said) && said.Status < 500 && said.Status != http.StatusConflict && said.Status != http.StatusTooManyRequests
 }
 
+// errNoAnswer says that the patience is over.
+var errNoAnswer = errors.New("no answer")
+
 // there asks whether the sandbox is there, and whether the patience is over. While it is
 // paused it is not.
 func (f *follower) there(ctx context.Context, failed error) error {
@@ -105,7 +108,7 @@ func (f *follower) there(ctx context.Context, failed error) error {
 	case err == nil && b.State != "running":
 		f.answered = now
 	case now.Sub(f.answered) > f.o.Patience:
-		return fmt.Errorf("no answer for %v: %w", f.o.Patience, meaning(failed))
+		return fmt.Errorf("%w for %v: %w", errNoAnswer, f.o.Patience, meaning(failed))
 	}
 	return nil
 }

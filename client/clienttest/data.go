@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	cube "cubesandbox"
+	"cubesandbox/guest/agentapi"
 	"cubesandbox/guest/envdpb/process"
 	"cubesandbox/guest/envdpb/process/processconnect"
 )
@@ -82,7 +83,7 @@ func errStop() error {
 // programs are those that run. These there are: "echo WORDS" to standard output,
 // "complain WORDS" to standard error, "exit N", "/bin/true", "signal N", "cat", "whoami", "env",
 // "forever", "stop" and "stop before", which end as when the server stops, the latter before
-// it has begun, and "size", which tells the sizes of its terminal until it reads q.
+// it has begun, "late", which does not say that it has begun, "never", which does not begin, and "size", which tells the sizes of its terminal until it reads q.
 type programs struct {
 	processconnect.UnimplementedProcessHandler
 	mu      sync.Mutex
@@ -90,6 +91,7 @@ type programs struct {
 	running map[uint32]*program
 	output  Output
 	reads   int // of output
+	signals []string
 }
 
 type program struct {
@@ -120,6 +122,12 @@ func (p *programs) Start(ctx context.Context, r *connect.Request[process.StartRe
 	if r.Msg.GetProcess().GetCmd() == "stop before" {
 		return errStop()
 	}
+	switch r.Msg.GetProcess().GetCmd() {
+	case "break":
+		breaks(stream)
+	case "never":
+		return connect.NewError(connect.CodeInvalidArgument, errors.New("never: no such program"))
+	}
 	p.mu.Lock()
 	p.last++
 	pid, prog := p.last, &program{input: make(chan []byte), sizes: make(chan *process.PTY_Size), killed: make(chan struct{})}
@@ -131,6 +139,10 @@ func (p *programs) Start(ctx context.Context, r *connect.Request[process.StartRe
 		delete(p.running, pid)
 	}()
 	send := func(e *process.ProcessEvent) { stream.Send(&process.StartResponse{Event: e}) }
+	if r.Msg.GetProcess().GetCmd() == "late" {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}})
 	code, err := prog.run(ctx, r, func(out *process.ProcessEvent_DataEvent) {
 		send(&process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: out}})
@@ -258,6 +270,9 @@ func (p *programs) Update(ctx context.Context, r *connect.Request[process.Update
 
 // SendSignal implements process.Process.
 func (p *programs) SendSignal(_ context.Context, r *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+	p.mu.Lock()
+	p.signals = append(p.signals, fmt.Sprintf("%v to %d of %s", r.Msg.Signal, r.Msg.Process.GetPid(), r.Header().Get(agentapi.OutputLives)))
+	p.mu.Unlock()
 	g, err := p.find(r.Msg.Process)
 	if err != nil {
 		return nil, err

@@ -128,6 +128,54 @@ func TestARunGoesOnOverRestartsPausesAndResumes(t *testing.T) {
 	}
 }
 
+// TestAProgramIsNotTakenForAnotherThatHasItsNumberAfterARollback: whoever has kept where the
+// output of the first begins is told, and the second goes on.
+func TestAProgramIsNotTakenForAnotherThatHasItsNumberAfterARollback(t *testing.T) {
+	s.Guard(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	b, err := s.API.Create(ctx, client.NewSandbox{Template: "base", Timeout: cube.NeverTimeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := s.API.Guest(b.ID, b.AccessToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap, err := s.API.Snapshot(ctx, b.ID, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := func(text string) (uint32, client.Position) {
+		t.Helper()
+		pid, at, err := g.Start(ctx, client.Command{Argv: []string{"/bin/sh", "-c", "echo " + text + "; sleep 1000"}, User: "root"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid, at
+	}
+	first, at := begin("first")
+	if err := s.API.Rollback(ctx, b.ID, string(snap.ID)); err != nil {
+		t.Fatal(err)
+	}
+	second, to := begin("second")
+	if second != first {
+		t.Fatalf("the processes have the numbers %d and %d: this shows nothing", first, second)
+	}
+	for p, err := range g.Follow(ctx, first, at, client.Following{}) {
+		if !errors.Is(err, client.ErrOtherProcess) {
+			t.Errorf("who has started the first got %+v, %v", p, err)
+			break
+		}
+	}
+	for p, err := range g.Follow(ctx, second, to, client.Following{}) {
+		if err != nil || string(p.Data) != "second\n" {
+			t.Errorf("who has started the second got %+v, %v", p, err)
+		}
+		break
+	}
+}
+
 // TestARunWhoseSandboxIsRolledBackSaysSo: its output is not that of the command any more.
 func TestARunWhoseSandboxIsRolledBackSaysSo(t *testing.T) {
 	s.Guard(t)

@@ -75,10 +75,16 @@ const (
 	// a request ends the earlier one of the same name, and takes its place.
 	OutputReader = "Cube-Output-Reader"
 	// OutputLives says in an answer in which lives of the sandbox the output was written.
-	// A client sends it back with OutputFrom, and is told when what it has read is no more.
+	// A client sends it back with OutputFrom, and is told when what it has read is no more;
+	// with SendSignal it makes sure that no other process of the same number is meant.
 	OutputLives = "Cube-Output-Lives"
-	// OutputEnd is, with the error out_of_range, the offset from which on a client can go on.
+	// OutputEnd is, with the error out_of_range, the offset from which on a client can go on,
+	// or OtherProcess.
 	OutputEnd = "Cube-Output-End"
+	// OtherProcess says that the process that a client has read is no more, nor what it has
+	// written, and that its number is another's: the sandbox was rolled back to before that
+	// process, or has begun anew from its files.
+	OtherProcess = "other-process"
 )
 
 // Configure tells an agent who it is in the life that begins.

@@ -134,6 +134,9 @@ func TestWrongOffsetsAreRefusedAndTheEndIsTold(t *testing.T) {
 		{[]string{outputFrom, "7"}, connect.CodeOutOfRange, "offset 7 is beyond the end of the output, 6", "6"},
 		{[]string{outputFrom, fmt.Sprint(math.MaxInt64)}, connect.CodeOutOfRange, "beyond the end", "6"},
 		{[]string{outputFrom, "5", outputLives, "1:0,2:4"}, connect.CodeOutOfRange, "rollback", "4"},
+		{[]string{outputFrom, "5", outputLives, "2:0"}, connect.CodeOutOfRange, "the number is another's now", "other-process"},
+		{[]string{outputFrom, "0", outputLives, "2:0"}, connect.CodeOutOfRange, "the number is another's now", "other-process"},
+		{[]string{outputFrom, "tail", outputLives, "2:0"}, connect.CodeOutOfRange, "the number is another's now", "other-process"},
 		{[]string{outputFrom, "-1"}, connect.CodeInvalidArgument, "want the offset of a byte, from 0 on, or tail", ""},
 		{[]string{outputFrom, "99999999999999999999"}, connect.CodeInvalidArgument, "want the offset", ""},
 		{[]string{outputFrom, "head"}, connect.CodeInvalidArgument, `"head": want`, ""},
@@ -151,6 +154,8 @@ func TestWrongOffsetsAreRefusedAndTheEndIsTold(t *testing.T) {
 			t.Errorf("%q: got %v", bad.headers, h.err)
 		} else if said = h.err.(*connect.Error); said.Meta().Get(outputEnd) != bad.end {
 			t.Errorf("%q: the end is %q, want %q", bad.headers, said.Meta().Get(outputEnd), bad.end)
+		} else if lives := said.Meta().Get(outputLives); (lives == "1:0,3:6") != (bad.end == "6" || bad.end == "4") {
+			t.Errorf("%q: the lives are %q", bad.headers, lives)
 		}
 	}
 	req := connect.NewRequest(shell("true"))
@@ -164,6 +169,34 @@ func TestWrongOffsetsAreRefusedAndTheEndIsTold(t *testing.T) {
 	}
 	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "begins at 0") {
 		t.Errorf("a start from offset 1: %v", err)
+	}
+}
+
+// TestASignalIsForTheProcessThatIsMeant: after a rollback another may have its number.
+func TestASignalIsForTheProcessThatIsMeant(t *testing.T) {
+	c, table, _ := serve(t)
+	table.Begin(2, time.Time{})
+	s, e := begin(t, t.Context(), c, shell("sleep 60"))
+	table.Begin(3, time.Time{})
+	kill := func(lives string) error {
+		req := connect.NewRequest(&process.SendSignalRequest{Process: selector(e.pid), Signal: process.Signal_SIGNAL_SIGKILL})
+		req.Header().Set(outputLives, lives)
+		_, err := c.SendSignal(t.Context(), req)
+		return err
+	}
+	for lives, want := range map[string]connect.Code{"1:0": connect.CodeNotFound, "x": connect.CodeInvalidArgument} {
+		if err := kill(lives); connect.CodeOf(err) != want {
+			t.Errorf("of %s: got %v", lives, err)
+		}
+	}
+	if p := table.byPID[int(e.pid)]; p.over() {
+		t.Error("it has ended")
+	}
+	if err := kill("2:0"); err != nil {
+		t.Error(err)
+	}
+	if finish(s, e); e.end.GetStatus() != "signal: killed" {
+		t.Errorf("it ended with %v, %v", e.end, e.err)
 	}
 }
 

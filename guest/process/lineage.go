@@ -2,13 +2,15 @@ package process
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
 const (
-	// maxLives bounds how many lives of the sandbox an output knows of.
+	// maxLives bounds how many lives of the sandbox an output knows of: the first, by which
+	// a process is told from another, and the newest.
 	maxLives = 32
 	// maxMarks and markEvery: how many moments of writing are known, and how far they are
 	// apart. A life is over at least markEvery before the next begins, and that is told
@@ -65,29 +67,34 @@ func (l *lineage) begin(generation uint64, saved time.Time, end int64) {
 		}
 	}
 	if len(l.lives) == maxLives {
-		l.lives = l.lives[:copy(l.lives, l.lives[1:])]
+		l.lives = slices.Delete(l.lives, 1, 2)
 	}
 	l.lives = append(l.lives, life{generation, from})
 }
 
 // common returns how far a reader that has read in these lives can have read what is in
-// this output, at most to end.
-func (l *lineage) common(read []life, end int64) int64 {
+// this output, at most to end. same is false where no life is the same: after a rollback to
+// before its process began, the number of that can be another's. One that does not say its
+// lives is believed.
+func (l *lineage) common(read []life, end int64) (to int64, same bool) {
 	if len(read) == 0 {
-		return end
+		return end, true
 	}
 	for i := len(read) - 1; i >= 0; i-- {
 		for j := len(l.lives) - 1; j >= 0; j-- {
 			if read[i] != l.lives[j] {
 				continue
 			}
+			if i == 0 && len(read) == maxLives || j == 0 && len(l.lives) == maxLives {
+				return 0, true // what was between is not known any more
+			}
 			for _, other := range append(read[i+1:len(read):len(read)], l.lives[j+1:]...) {
 				end = min(end, other.from)
 			}
-			return end
+			return end, true
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // String is the form in which a reader is told the lives that it reads in.

@@ -16,7 +16,7 @@ func TestHowFarWhatWasReadStillHasBeen(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what, read, now string
-		want            int64
+		want            int64 // -1: another process
 	}{
 		{"the same life", "1:0", "1:0", 1000},
 		{"a reader that does not say", "", "1:0,2:500", 1000},
@@ -26,11 +26,18 @@ func TestHowFarWhatWasReadStillHasBeen(t *testing.T) {
 		{"read in a life that has been thrown away", "1:0,2:100", "1:0,3:500", 100},
 		{"read before a life that has been thrown away", "1:0", "1:0,3:500", 500},
 		{"read in a later life of what was gone back to", "1:0,2:500,3:700", "1:0,2:500,4:600", 600},
-		{"of another process", "7:0", "1:0", 0},
+		{"of another process", "7:0", "1:0", -1},
+		{"of one that began in the life after", "1:0", "2:0", -1},
+		{"after more lives than are known", "1:0", "1:0" + strings.Repeat(",5:900", maxLives-1), 0},
+		{"in more lives than are known", "1:0" + strings.Repeat(",5:900", maxLives-1), "1:0,2:900", 0},
 		{"only the newest lives are known", "5:50,6:60", "6:60,7:70", 70},
 	} {
 		l := lineage{lives: lives(c.now)}
-		if got := l.common(lives(c.read), 1000); got != c.want {
+		got, same := l.common(lives(c.read), 1000)
+		if !same {
+			got = -1
+		}
+		if got != c.want {
 			t.Errorf("%s: %q is now %q: got %d, want %d", c.what, c.read, c.now, got, c.want)
 		}
 	}
@@ -73,12 +80,15 @@ func TestFewLivesAreKnown(t *testing.T) {
 	for i := range 100 {
 		l.begin(uint64(i), time.Time{}, int64(i))
 	}
-	if len(l.lives) != maxLives || l.lives[maxLives-1] != (life{99, 99}) {
+	if len(l.lives) != maxLives || l.lives[0] != (life{0, 0}) || l.lives[1].generation != 100-maxLives+1 || l.lives[maxLives-1] != (life{99, 99}) {
 		t.Errorf("got %d lives, the last %+v", len(l.lives), l.lives[len(l.lives)-1])
 	}
 	back, err := parseLives(l.String())
-	if err != nil || len(back) != maxLives || l.common(back, 200) != 200 {
-		t.Errorf("%q gives %+v, %v", l.String(), back, err)
+	if to, same := l.common(back, 200); err != nil || len(back) != maxLives || to != 200 || !same {
+		t.Errorf("%q gives %+v, %v: %d, %v", l.String(), back, err, to, same)
+	}
+	if to, same := l.common([]life{{0, 0}}, 200); to != 0 || !same {
+		t.Errorf("who has read in the first only: %d, %v", to, same)
 	}
 }
 
@@ -95,7 +105,7 @@ func FuzzLivesAreParsedOrRefused(f *testing.F) {
 		if again, err := parseLives(l.String()); err != nil || len(again) != len(lives) {
 			t.Errorf("%q gives %v, which is %q, which gives %v, %v", s, lives, l.String(), again, err)
 		}
-		if n := l.common(lives, 10); n != 10 {
+		if n, same := l.common(lives, 10); n != 10 || !same {
 			t.Errorf("%q has %d bytes in common with itself", s, n)
 		}
 	})

@@ -55,7 +55,9 @@ type reading struct {
 // longer, what the reader has read.
 type beyondError struct {
 	from, end int64
-	other     bool // it has read what no longer has been
+	other     bool   // it has read what no longer has been
+	stranger  bool   // it has read another process
+	lives     string // of this output
 }
 
 // subscribe adds a reader. One that does not say where it wants to begin gets what nobody
@@ -63,6 +65,10 @@ type beyondError struct {
 func (o *output) subscribe(how reading) (*reader, *beyondError) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	end, same := o.lineage.common(how.lives, o.end)
+	if !same || how.from > end {
+		return nil, &beyondError{how.from, end, end < o.end, !same, o.lineage.String()}
+	}
 	r := &reader{ready: make(chan struct{}, 1), connected: true, since: time.Now(), resumes: how.resumes, name: how.name}
 	switch {
 	case !how.resumes && o.anyConnected():
@@ -72,9 +78,6 @@ func (o *output) subscribe(how reading) (*reader, *beyondError) {
 	case how.tail:
 		r.next = o.start
 	default:
-		if end := o.lineage.common(how.lives, o.end); how.from > end {
-			return nil, &beyondError{how.from, end, end < o.end}
-		}
 		r.next = how.from
 	}
 	r.acked, r.window, r.left = r.next, how.window > 0, how.window

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -67,15 +68,33 @@ func isName(s string) bool {
 	return len(s) <= maxName
 }
 
-// connectError says to a reader where it can go on.
+// connectError says to a reader where it can go on, if it can.
 func (e *beyondError) connectError() error {
+	if e.stranger {
+		err := connect.NewError(connect.CodeOutOfRange, errors.New("the sandbox was rolled back to before the process began, or has begun anew; the number is another's now"))
+		err.Meta().Set(outputEnd, agentapi.OtherProcess)
+		return err
+	}
 	text := "offset %d is beyond the end of the output, %d: the sandbox was rolled back"
 	if e.other {
 		text = "offset %d was read before a rollback; since then the output is another one from offset %d on"
 	}
 	err := connect.NewError(connect.CodeOutOfRange, fmt.Errorf(text, e.from, e.end))
 	err.Meta().Set(outputEnd, strconv.FormatInt(e.end, 10))
+	err.Meta().Set(outputLives, e.lives)
 	return err
+}
+
+// meant reports whether a request for a process means this one, as far as it says.
+func (o *output) meant(h http.Header) (bool, error) {
+	lives, err := parseLives(h.Get(outputLives))
+	if err != nil {
+		return false, invalid(outputLives, "want what this header said in an answer")
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, same := o.lineage.common(lives, o.end)
+	return same, nil
 }
 
 // tellLives says in which lives of the sandbox the output that follows was written.

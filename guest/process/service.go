@@ -201,11 +201,17 @@ func (s *Service) SendInput(ctx context.Context, req *connect.Request[process.Se
 	return connect.NewResponse(&process.SendInputResponse{}), nil
 }
 
-// SendSignal sends SIGTERM, or kills.
+// SendSignal sends SIGTERM, or kills. A request with lives means a process that has lived
+// them, and no other of the same number.
 func (s *Service) SendSignal(_ context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
 	p, err := s.running(req.Msg.Process)
 	if err != nil {
 		return nil, err
+	}
+	if meant, err := p.out.meant(req.Header()); err != nil {
+		return nil, err
+	} else if !meant {
+		return nil, notFound(req.Msg.Process)
 	}
 	var sig syscall.Signal
 	switch req.Msg.Signal {
