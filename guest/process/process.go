@@ -145,7 +145,7 @@ func (t *Table) follow(p *Process, outputs []source, deadline time.Time) {
 	defer p.deadline.stop()
 	drained := make(chan struct{}, len(outputs))
 	for _, s := range outputs {
-		go s.pump(p.out, drained)
+		go s.pump(p.out.write, drained)
 	}
 	<-p.child.Done()
 	for _, s := range outputs {
