@@ -156,7 +156,7 @@ func (o *output) arm() {
 			at = t
 		}
 	}
-	o.patience.set(at, o.lapse)
+	o.patience.set(time.Now(), at, o.lapse)
 }
 
 // lapse ends the patience with those that have stalled for too long.
@@ -181,14 +181,17 @@ func (o *output) lapse() {
 	o.history.bound()
 }
 
-// shift takes note that the sandbox was in an image for so long.
-func (o *output) shift(by time.Duration) {
+// shift takes note that the sandbox was in an image for so long. Who has read since the
+// restore has the time of now already.
+func (o *output) shift(saved time.Time, by time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for r := range o.readers {
-		r.since = r.since.Add(by)
+		if !r.since.After(saved) {
+			r.since = r.since.Add(by)
+		}
 	}
-	o.patience.shift(by)
+	o.arm()
 }
 
 // begin takes note that a life of the sandbox has begun from an image that was saved at

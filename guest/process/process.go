@@ -25,8 +25,9 @@ type Process struct {
 	// PID is its number as users see it.
 	PID int
 
-	number  uint64 // order of starting
-	group   string // its control group, below cgroup.Root
+	begun   time.Time // when it was asked for
+	number  uint64    // order of starting
+	group   string    // its control group, below cgroup.Root
 	starter Starter
 	groups  Groups
 	child   *spawn.Child
@@ -59,8 +60,10 @@ func (t *Table) Start(ctx context.Context, user string, req *process.StartReques
 	}
 	p := &Process{
 		Config: config, Tag: req.Tag, starter: starter, groups: t.groups, input: make(chan struct{}, 1),
-		out: t.newOutput(), done: make(chan struct{}),
+		done: make(chan struct{}),
 	}
+	t.expect(p, deadline)
+	defer t.unexpect(p)
 	r, beyond := p.out.subscribe(how)
 	if beyond != nil {
 		return nil, nil, invalid(outputFrom, "the output of a new process begins at 0")
@@ -82,7 +85,7 @@ func (t *Table) Start(ctx context.Context, user string, req *process.StartReques
 	}
 	p.PID = p.child.PID
 	t.add(p)
-	go t.follow(p, ends.outputs, deadline)
+	go t.follow(p, ends.outputs)
 	return p, r, nil
 }
 
@@ -137,11 +140,7 @@ func startError(err error) error {
 }
 
 // follow owns a process from start to end.
-func (t *Table) follow(p *Process, outputs []source, deadline time.Time) {
-	p.deadline.set(deadline, func() {
-		p.expired.Store(true)
-		p.kill()
-	})
+func (t *Table) follow(p *Process, outputs []source) {
 	defer p.deadline.stop()
 	drained := make(chan struct{}, len(outputs))
 	for _, s := range outputs {
@@ -195,6 +194,12 @@ func (p *Process) over() bool {
 	default:
 		return false
 	}
+}
+
+// expire is for its deadline.
+func (p *Process) expire() {
+	p.expired.Store(true)
+	p.kill()
 }
 
 // kill ends the process and all its descendants.

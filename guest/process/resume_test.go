@@ -184,7 +184,7 @@ func TestTimeInAnImageIsNoTimeAway(t *testing.T) {
 			written <- time.Now()
 		}()
 		<-time.After(stall / 2)
-		o.shift(time.Hour)
+		o.shift(time.Now(), time.Hour)
 		shifted := time.Now()
 		<-time.After(time.Hour)
 		select {
