@@ -50,12 +50,13 @@ func newOutput(max int, stall time.Duration) *output {
 	return &output{max: int64(max), stall: stall, readers: make(map[*reader]struct{}), space: make(chan struct{})}
 }
 
-// write adds bytes, which it copies. It waits for slow readers, but not for ever.
+// write adds bytes, which it copies. It waits for slow readers, but not for ever; and for
+// none before it has written what there is room for: a reader with a window may want that
+// before it says how far it has read.
 func (o *output) write(s stream, data []byte) {
 	o.mu.Lock()
 	for len(data) > 0 {
-		n := min(int64(len(data)), blockSize, o.max)
-		o.wait(n)
+		n := o.wait(min(int64(len(data)), blockSize))
 		o.put(s, data[:n])
 		data = data[n:]
 		for r := range o.readers {
@@ -95,11 +96,11 @@ func (o *output) dropTo(offset int64) {
 	}
 }
 
-// wait returns when n bytes fit, or when all that stand in the way have had their time.
-// The caller holds mu, which is released meanwhile.
-func (o *output) wait(n int64) {
-	if !o.blocked(n) {
-		return
+// wait returns how many of n bytes fit, when it is some, or when all that stand in the way
+// have had their time. The caller holds mu, which is released meanwhile.
+func (o *output) wait(n int64) int64 {
+	if o.room() > 0 {
+		return min(n, o.room())
 	}
 	if o.waiting == 0 { // from now on they hold up somebody
 		now := time.Now()
@@ -110,7 +111,7 @@ func (o *output) wait(n int64) {
 		}
 	}
 	o.waiting++
-	for o.blocked(n) {
+	for o.room() <= 0 {
 		space := o.space
 		o.arm()
 		o.mu.Unlock()
@@ -119,10 +120,11 @@ func (o *output) wait(n int64) {
 	}
 	o.waiting--
 	o.arm()
+	return min(n, o.room())
 }
 
-// blocked reports whether somebody still needs what n more bytes would push out.
-func (o *output) blocked(n int64) bool { return o.held() < o.end+n-o.max }
+// room is how many bytes can be written before they push out what somebody still needs.
+func (o *output) room() int64 { return o.held() + o.max - o.end }
 
 // held is the offset from which on something is kept for a reader; end when there is
 // none to wait for.

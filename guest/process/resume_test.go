@@ -160,6 +160,35 @@ func TestAWindowIsKeptUntilTheNextRequest(t *testing.T) {
 	})
 }
 
+// TestTheLargestWindowHoldsUpNobody: though what the process writes at a time does not go
+// into it without rest.
+func TestTheLargestWindowHoldsUpNobody(t *testing.T) {
+	for _, window := range []int64{maxOutput, maxOutput - 1, maxOutput - blockSize + 1} {
+		synctest.Test(t, func(t *testing.T) {
+			o := newOutput(maxOutput, stall)
+			want := pattern(maxOutput * 5 / 2)
+			go func() {
+				for rest := want; len(rest) > 0; {
+					n := min(len(rest), 30_000)
+					o.write(stdout, rest[:n])
+					rest = rest[n:]
+				}
+				o.close()
+			}()
+			began := time.Now()
+			var got []byte
+			for turns := 0; turns < 10 && len(got) < len(want); turns++ {
+				r := subscribed(t, o, reading{resumes: true, name: "me", from: int64(len(got)), window: window})
+				got = append(got, read(t, o, r, int(min(window, int64(len(want)-len(got)))))...)
+				o.unsubscribe(r, false)
+			}
+			if took := time.Since(began); took != 0 || !bytes.Equal(got, want) {
+				t.Errorf("a window of %d: %d bytes of %d after %v, or others", window, len(got), len(want), took)
+			}
+		})
+	}
+}
+
 func TestTheEndIsToldThoughTheWindowHasBeenRead(t *testing.T) {
 	o := newOutput(maxOutput, stall)
 	o.write(stdout, []byte("hello"))
