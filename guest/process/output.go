@@ -1,7 +1,6 @@
 package process
 
 import (
-	"slices"
 	"sync"
 	"time"
 )
@@ -73,6 +72,9 @@ func (o *output) put(s stream, data []byte) {
 	o.lineage.mark(o.last, o.end)
 	if n := len(o.blocks); n == 0 || !o.blocks[n-1].add(s, data) {
 		b := block{offset: o.end}
+		if n > 0 {
+			b.earlier = o.blocks[n-1].earlier + int64(len(o.blocks[n-1].runs))
+		}
 		b.add(s, data)
 		o.blocks = append(o.blocks, b)
 	}
@@ -129,13 +131,23 @@ func (o *output) room() int64 { return o.held() + o.max - o.end }
 // held is the offset from which on something is kept for a reader; end when there is
 // none to wait for.
 func (o *output) held() int64 {
-	low := o.end
+	away, connected := o.heldFor()
+	return min(away, connected)
+}
+
+// heldFor is held for the readers that are away, and for those that are connected.
+func (o *output) heldFor() (away, connected int64) {
+	away, connected = o.end, o.end
 	for r := range o.readers {
-		if !r.late {
-			low = min(low, max(r.hold(), o.start))
+		switch at := max(r.hold(), o.start); {
+		case r.late:
+		case r.connected:
+			connected = min(connected, at)
+		default:
+			away = min(away, at)
 		}
 	}
-	return low
+	return away, connected
 }
 
 // progress makes writers look again.
@@ -241,47 +253,6 @@ func (o *output) release() {
 	}
 	o.patience.stop()
 	o.account()
-}
-
-// keeps is what is kept that nobody is waited for.
-func (o *output) keeps() holding {
-	loose := o.held() - o.start
-	return holding{read: max(min(loose, o.unread-o.start), 0), loose: loose}
-}
-
-// account tells history what is kept.
-func (o *output) account() {
-	if o.forget {
-		o.dropTo(o.held())
-	}
-	is := o.keeps()
-	o.history.count(o.counted, is)
-	o.counted = is
-}
-
-// trim drops what it keeps of a share.
-func (o *output) trim(of func(holding) int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.dropTo(o.start + of(o.keeps()))
-	o.account()
-}
-
-// find returns the block that holds the byte at an offset between start and end.
-func (o *output) find(offset int64) *block {
-	i, found := slices.BinarySearchFunc(o.blocks, offset, func(b block, at int64) int {
-		switch {
-		case at < b.offset:
-			return 1
-		case at >= b.end():
-			return -1
-		}
-		return 0
-	})
-	if !found {
-		return nil
-	}
-	return &o.blocks[i]
 }
 
 func signal(c chan struct{}) {

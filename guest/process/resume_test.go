@@ -267,7 +267,7 @@ func TestNothingIsTimedWhileNobodyIsAwayAndNobodyWaits(t *testing.T) {
 func TestWhatWasReadIsBoundedOverAllProcesses(t *testing.T) {
 	var outputs []*output
 	h := &history{outputs: func() []*output { return outputs }}
-	h.read.max, h.loose.max = 4<<20, 6<<20
+	h.read.max, h.loose.max = 4<<20+1<<10, 6<<20+1<<10 // 1 KiB for the segments
 	kept := func() (sum int64) {
 		for _, o := range outputs {
 			sum += o.end - o.start

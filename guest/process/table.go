@@ -80,7 +80,8 @@ func NewTable(starter func(context.Context) (Starter, error), groups Groups, ter
 		starter: starter, groups: groups, terminals: terminals, changed: changed,
 		byPID: make(map[int]*Process), starting: make(map[*Process]time.Time), user: DefaultUser,
 	}
-	t.history.outputs, t.history.read.max, t.history.loose.max = t.outputs, maxHistory, maxLoose
+	t.history.outputs = t.outputs
+	t.history.read.max, t.history.loose.max, t.history.away.max = maxHistory, maxLoose, maxHeld
 	return t
 }
 
