@@ -2,9 +2,12 @@ package process
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"connectrpc.com/connect"
 )
 
 // TestWhatReadersThatAreAwayAreWaitedForIsBoundedOverAllProcesses: else each process that
@@ -83,4 +86,30 @@ func TestSegmentsCountAsMemory(t *testing.T) {
 	}
 	o.release()
 	o.dropLoose()
+}
+
+// TestAnEndedProcessKeepsNeitherItsArgumentsNorItsEnvironment: they may be megabytes, and
+// many ended processes are remembered.
+func TestAnEndedProcessKeepsNeitherItsArgumentsNorItsEnvironment(t *testing.T) {
+	c, table, _ := serve(t)
+	s, e := begin(t, t.Context(), c, shell("sleep 1000"))
+	p, err := table.Find(selector(e.pid))
+	if err != nil || p.Config().GetCmd() != "/bin/sh" {
+		t.Fatalf("while it runs: %v, %v", p, err)
+	}
+	p.kill()
+	finish(s, e)
+	<-p.done
+	if p.Config() != nil {
+		t.Error("it still has them")
+	}
+	if again, err := table.Find(selector(e.pid)); again != p || err != nil {
+		t.Errorf("it is not remembered: %v", err)
+	}
+	tag := strings.Repeat("x", maxTag+1)
+	req := shell("true")
+	req.Tag = &tag
+	if _, _, err := table.Start(t.Context(), "root", req, time.Time{}, stock); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("with a tag of %d bytes: %v", len(tag), err)
+	}
 }
