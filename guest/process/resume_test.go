@@ -167,6 +167,7 @@ func TestTheLargestWindowHoldsUpNobody(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			o := newOutput(maxOutput, stall)
 			want := pattern(maxOutput * 5 / 2)
+			o.unsubscribe(subscribed(t, o, reading{resumes: true, name: "me"}), false) // nothing is lost before it asks
 			go func() {
 				for rest := want; len(rest) > 0; {
 					n := min(len(rest), 30_000)
