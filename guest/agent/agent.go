@@ -218,9 +218,10 @@ func (a *Agent) beginLife(c *agentapi.Configure) {
 		a.table.Begin(c.Generation, time.Time{})
 		return
 	}
-	a.table.Begin(c.Generation, time.Unix(0, c.SavedUnixNano))
+	saved := time.Unix(0, c.SavedUnixNano)
+	a.table.Begin(c.Generation, saved)
 	if down := time.Duration(c.TimeUnixNano - c.SavedUnixNano); down > 0 {
-		a.table.Shift(down)
+		a.table.Shift(saved, down)
 	}
 }
 

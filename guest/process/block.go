@@ -23,6 +23,8 @@ type block struct {
 	offset int64 // of data[0]
 	data   []byte
 	runs   []segment
+	// earlier is how many runs the blocks before it have.
+	earlier int64
 }
 
 // segment is where bytes of one stream end in a block. It is small, since a process may
@@ -31,6 +33,9 @@ type segment struct {
 	end    uint16 // at most blockSize
 	stream stream
 }
+
+// segmentSize is the memory that a segment takes, in bytes.
+const segmentSize = 4
 
 func (b *block) end() int64 { return b.offset + int64(len(b.data)) }
 
@@ -52,18 +57,24 @@ func (b *block) add(s stream, data []byte) bool {
 // at returns the bytes of one stream from an offset in the block on.
 func (b *block) at(offset int64) (stream, []byte) {
 	from := int(offset - b.offset)
+	r := b.runs[b.run(offset)]
+	to := int(r.end)
+	if r.stream == terminal {
+		to = min(to, from+eventPTY)
+	}
+	return r.stream, b.data[from:to:to]
+}
+
+// run is which run holds the byte at an offset in the block: the first that ends behind it.
+func (b *block) run(offset int64) int {
+	from := int(offset - b.offset)
 	low, high := 0, len(b.runs)
-	for low < high { // the first run that ends behind it
+	for low < high {
 		if mid := (low + high) / 2; int(b.runs[mid].end) > from {
 			high = mid
 		} else {
 			low = mid + 1
 		}
 	}
-	r := b.runs[low]
-	to := int(r.end)
-	if r.stream == terminal {
-		to = min(to, from+eventPTY)
-	}
-	return r.stream, b.data[from:to:to]
+	return low
 }

@@ -19,20 +19,22 @@ type deadline struct {
 	mu     sync.Mutex // guards all below
 	expire func()
 	at     time.Time
+	since  time.Time   // when it was set, or what it counts from
 	timer  *time.Timer // nil when there is no deadline, or it is over
 	waited bool        // for the server, after a leap
 }
 
-// set sets the deadline, in the place of one that there was; zero means none. expire is
-// called once, with no lock held, when it is over.
-func (d *deadline) set(at time.Time, expire func()) {
+// set sets the deadline, in the place of one that there was; zero means none. since is the
+// moment from which on it counts: what was saved before that is older than the deadline.
+// expire is called once, with no lock held, when it is over.
+func (d *deadline) set(since, at time.Time, expire func()) {
 	if at.IsZero() {
 		d.stop()
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.expire = expire
+	d.expire, d.since = expire, since
 	if d.timer != nil && d.at.Equal(at) {
 		return
 	}
@@ -69,11 +71,11 @@ func (d *deadline) due() (expire func()) {
 	return nil
 }
 
-// shift moves the deadline.
-func (d *deadline) shift(by time.Duration) {
+// shift moves the deadline, unless it is one of the time after the save.
+func (d *deadline) shift(saved time.Time, by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.timer != nil {
+	if d.timer != nil && !d.since.After(saved) {
 		d.at = d.at.Add(by)
 		d.waited = false
 		d.timer.Reset(max(time.Until(d.at), 0))
@@ -86,16 +88,5 @@ func (d *deadline) stop() {
 	if d.timer != nil {
 		d.timer.Stop()
 		d.timer = nil
-	}
-}
-
-// Shift moves the deadlines of all processes, also that until which an ended one is
-// remembered, and those of the readers of their output: the sandbox was in an image for
-// so long.
-func (t *Table) Shift(by time.Duration) {
-	for _, p := range t.known() {
-		p.deadline.shift(by)
-		p.forgotten.shift(by)
-		p.out.shift(by)
 	}
 }

@@ -11,7 +11,7 @@ func expiry(d *deadline, after time.Duration) func() (time.Duration, bool) {
 	start := time.Now()
 	var at time.Duration
 	came := false
-	d.set(start.Add(after), func() { at, came = time.Since(start), true })
+	d.set(start, start.Add(after), func() { at, came = time.Since(start), true })
 	return func() (time.Duration, bool) {
 		synctest.Wait()
 		d.mu.Lock()
@@ -28,7 +28,7 @@ func TestDeadlineComesInTime(t *testing.T) {
 		if at, came := result(); !came || at != time.Minute {
 			t.Errorf("it came: %v, after %v", came, at)
 		}
-		d.shift(time.Hour) // too late
+		d.shift(time.Now(), time.Hour) // too late
 		d.stop()
 	})
 }
@@ -38,7 +38,7 @@ func TestTimeInAnImageDoesNotCount(t *testing.T) {
 		var d deadline
 		result := expiry(&d, time.Minute)
 		<-time.After(20 * time.Second)
-		d.shift(time.Hour)
+		d.shift(time.Now(), time.Hour)
 		<-time.After(time.Hour)
 		if at, came := result(); came {
 			t.Fatalf("it came after %v, in the middle of the image's time", at)
@@ -62,7 +62,7 @@ func TestDeadlineThatALeapPassedWaitsForTheServer(t *testing.T) {
 			start := time.Now()
 			d.fire()
 			if told {
-				d.shift(2 * time.Hour)
+				d.shift(time.Now(), 2*time.Hour)
 			}
 			<-time.After(10 * time.Hour)
 			at, came := result()
@@ -78,13 +78,13 @@ func TestStoppedDeadlineDoesNotCome(t *testing.T) {
 		var d deadline
 		result := expiry(&d, time.Minute)
 		d.stop()
-		d.shift(time.Hour)
+		d.shift(time.Now(), time.Hour)
 		<-time.After(3 * time.Hour)
 		if at, came := result(); came {
 			t.Errorf("it came after %v", at)
 		}
 		var none deadline
-		none.set(time.Time{}, func() { t.Error("no deadline came") })
+		none.set(time.Now(), time.Time{}, func() { t.Error("no deadline came") })
 		none.stop()
 	})
 }

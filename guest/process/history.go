@@ -3,23 +3,28 @@ package process
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// Bounds of what is kept of all processes together, in bytes: it is memory of the agent,
+// Bounds of what is kept of all processes together, in bytes of memory: it is the agent's,
 // and in every image.
 const (
 	// maxHistory is for output that somebody has read.
 	maxHistory = 8 << 20
 	// maxLoose is for all that no reader is waited for, read or not.
 	maxLoose = 64 << 20
+	// maxHeld is for what readers are waited for that are away.
+	maxHeld = 32 << 20
 )
 
-// history is what all outputs keep that nobody is waited for. The outputs at which nothing
-// has happened for the longest time lose it first. A nil one has no bound.
+// history is what all outputs keep, but for what connected readers have still to take. The
+// outputs at which nothing has happened for the longest time lose first what nobody is
+// waited for, and the readers that are away for the longest time are given up first. A nil
+// one has no bound.
 type history struct {
-	outputs     func() []*output
-	read, loose share
-	mu          sync.Mutex // one at a time makes room
+	outputs           func() []*output
+	read, loose, away share
+	mu                sync.Mutex // one at a time makes room
 }
 
 // share is a part of what is kept.
@@ -30,43 +35,45 @@ type share struct {
 
 func (s *share) over() bool { return s.total.Load() > s.max }
 
-// holding is how much of each share an output keeps, in bytes.
-type holding struct{ read, loose int64 }
-
 // count takes note that an output keeps something else than before.
 func (h *history) count(was, is holding) {
 	if h != nil && is != was {
 		h.read.total.Add(is.read - was.read)
 		h.loose.total.Add(is.loose - was.loose)
+		h.away.total.Add(is.away - was.away)
 	}
 }
 
-// bound makes room where a bound is passed. The caller holds no output.
+// bound makes room where a bound is passed. The caller holds no output. What a reader was
+// waited for that is given up may pass the bound of the loose, which is therefore the last.
 func (h *history) bound() {
-	if h == nil || !h.read.over() && !h.loose.over() || !h.mu.TryLock() {
+	if h == nil || !h.read.over() && !h.loose.over() && !h.away.over() || !h.mu.TryLock() {
 		return
 	}
 	defer h.mu.Unlock()
-	for h.read.over() && h.trim(func(k holding) int64 { return k.read }) {
+	for h.read.over() && h.shed(func(k holding) int64 { return k.read }, (*output).used, (*output).dropRead) {
 	}
-	for h.loose.over() && h.trim(func(k holding) int64 { return k.loose }) {
+	for h.away.over() && h.shed(func(k holding) int64 { return k.away }, (*output).awaySince, (*output).giveUp) {
+	}
+	for h.loose.over() && h.shed(func(k holding) int64 { return k.loose }, (*output).used, (*output).dropLoose) {
 	}
 }
 
-// trim drops what the oldest output has of a share. False: none has anything.
-func (h *history) trim(of func(holding) int64) bool {
+// shed makes the output drop something of a share that has some and is the oldest. False:
+// none has any.
+func (h *history) shed(of func(holding) int64, age func(*output) time.Time, drop func(*output)) bool {
 	var oldest *output
-	var since int64
+	var since time.Time
 	for _, o := range h.outputs() {
 		o.mu.Lock()
-		n, last := of(o.counted), o.last.UnixNano()
+		n, at := of(o.counted), age(o)
 		o.mu.Unlock()
-		if n > 0 && (oldest == nil || last < since) {
-			oldest, since = o, last
+		if n > 0 && (oldest == nil || at.Before(since)) {
+			oldest, since = o, at
 		}
 	}
 	if oldest != nil {
-		oldest.trim(of)
+		drop(oldest)
 	}
 	return oldest != nil
 }

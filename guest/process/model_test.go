@@ -51,7 +51,7 @@ func (m *modelled) write(s stream, n int) {
 	for _, a := range m.readers {
 		blocked = blocked || max(a.holds(), m.start()) < m.end()+int64(n)-m.o.max
 	}
-	if got := m.o.blocked(int64(n)); got != blocked {
+	if got := m.o.room() < int64(n); got != blocked {
 		m.t.Fatalf("%d bytes at %d: the process would wait: %v, want %v", n, m.end(), got, blocked)
 	}
 	if blocked {

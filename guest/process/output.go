@@ -1,7 +1,6 @@
 package process
 
 import (
-	"slices"
 	"sync"
 	"time"
 )
@@ -50,12 +49,13 @@ func newOutput(max int, stall time.Duration) *output {
 	return &output{max: int64(max), stall: stall, readers: make(map[*reader]struct{}), space: make(chan struct{})}
 }
 
-// write adds bytes, which it copies. It waits for slow readers, but not for ever.
+// write adds bytes, which it copies. It waits for slow readers, but not for ever; and for
+// none before it has written what there is room for: a reader with a window may want that
+// before it says how far it has read.
 func (o *output) write(s stream, data []byte) {
 	o.mu.Lock()
 	for len(data) > 0 {
-		n := min(int64(len(data)), blockSize, o.max)
-		o.wait(n)
+		n := o.wait(min(int64(len(data)), blockSize))
 		o.put(s, data[:n])
 		data = data[n:]
 		for r := range o.readers {
@@ -72,6 +72,9 @@ func (o *output) put(s stream, data []byte) {
 	o.lineage.mark(o.last, o.end)
 	if n := len(o.blocks); n == 0 || !o.blocks[n-1].add(s, data) {
 		b := block{offset: o.end}
+		if n > 0 {
+			b.earlier = o.blocks[n-1].earlier + int64(len(o.blocks[n-1].runs))
+		}
 		b.add(s, data)
 		o.blocks = append(o.blocks, b)
 	}
@@ -95,11 +98,11 @@ func (o *output) dropTo(offset int64) {
 	}
 }
 
-// wait returns when n bytes fit, or when all that stand in the way have had their time.
-// The caller holds mu, which is released meanwhile.
-func (o *output) wait(n int64) {
-	if !o.blocked(n) {
-		return
+// wait returns how many of n bytes fit, when it is some, or when all that stand in the way
+// have had their time. The caller holds mu, which is released meanwhile.
+func (o *output) wait(n int64) int64 {
+	if o.room() > 0 {
+		return min(n, o.room())
 	}
 	if o.waiting == 0 { // from now on they hold up somebody
 		now := time.Now()
@@ -110,7 +113,7 @@ func (o *output) wait(n int64) {
 		}
 	}
 	o.waiting++
-	for o.blocked(n) {
+	for o.room() <= 0 {
 		space := o.space
 		o.arm()
 		o.mu.Unlock()
@@ -119,21 +122,32 @@ func (o *output) wait(n int64) {
 	}
 	o.waiting--
 	o.arm()
+	return min(n, o.room())
 }
 
-// blocked reports whether somebody still needs what n more bytes would push out.
-func (o *output) blocked(n int64) bool { return o.held() < o.end+n-o.max }
+// room is how many bytes can be written before they push out what somebody still needs.
+func (o *output) room() int64 { return o.held() + o.max - o.end }
 
 // held is the offset from which on something is kept for a reader; end when there is
 // none to wait for.
 func (o *output) held() int64 {
-	low := o.end
+	away, connected := o.heldFor()
+	return min(away, connected)
+}
+
+// heldFor is held for the readers that are away, and for those that are connected.
+func (o *output) heldFor() (away, connected int64) {
+	away, connected = o.end, o.end
 	for r := range o.readers {
-		if !r.late {
-			low = min(low, max(r.hold(), o.start))
+		switch at := max(r.hold(), o.start); {
+		case r.late:
+		case r.connected:
+			connected = min(connected, at)
+		default:
+			away = min(away, at)
 		}
 	}
-	return low
+	return away, connected
 }
 
 // progress makes writers look again.
@@ -156,7 +170,7 @@ func (o *output) arm() {
 			at = t
 		}
 	}
-	o.patience.set(at, o.lapse)
+	o.patience.set(time.Now(), at, o.lapse)
 }
 
 // lapse ends the patience with those that have stalled for too long.
@@ -181,14 +195,17 @@ func (o *output) lapse() {
 	o.history.bound()
 }
 
-// shift takes note that the sandbox was in an image for so long.
-func (o *output) shift(by time.Duration) {
+// shift takes note that the sandbox was in an image for so long. Who has read since the
+// restore has the time of now already.
+func (o *output) shift(saved time.Time, by time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for r := range o.readers {
-		r.since = r.since.Add(by)
+		if !r.since.After(saved) {
+			r.since = r.since.Add(by)
+		}
 	}
-	o.patience.shift(by)
+	o.arm()
 }
 
 // begin takes note that a life of the sandbox has begun from an image that was saved at
@@ -236,47 +253,6 @@ func (o *output) release() {
 	}
 	o.patience.stop()
 	o.account()
-}
-
-// keeps is what is kept that nobody is waited for.
-func (o *output) keeps() holding {
-	loose := o.held() - o.start
-	return holding{read: max(min(loose, o.unread-o.start), 0), loose: loose}
-}
-
-// account tells history what is kept.
-func (o *output) account() {
-	if o.forget {
-		o.dropTo(o.held())
-	}
-	is := o.keeps()
-	o.history.count(o.counted, is)
-	o.counted = is
-}
-
-// trim drops what it keeps of a share.
-func (o *output) trim(of func(holding) int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.dropTo(o.start + of(o.keeps()))
-	o.account()
-}
-
-// find returns the block that holds the byte at an offset between start and end.
-func (o *output) find(offset int64) *block {
-	i, found := slices.BinarySearchFunc(o.blocks, offset, func(b block, at int64) int {
-		switch {
-		case at < b.offset:
-			return 1
-		case at >= b.end():
-			return -1
-		}
-		return 0
-	})
-	if !found {
-		return nil
-	}
-	return &o.blocks[i]
 }
 
 func signal(c chan struct{}) {

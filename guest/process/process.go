@@ -20,13 +20,14 @@ import (
 
 // Process is a started program.
 type Process struct {
-	Config *process.ProcessConfig
-	Tag    *string
+	Tag *string
 	// PID is its number as users see it.
 	PID int
 
-	number  uint64 // order of starting
-	group   string // its control group, below cgroup.Root
+	config  atomic.Pointer[process.ProcessConfig] // nil when it has ended
+	begun   time.Time                             // when it was asked for
+	number  uint64                                // order of starting
+	group   string                                // its control group, below cgroup.Root
 	starter Starter
 	groups  Groups
 	child   *spawn.Child
@@ -45,6 +46,9 @@ type Process struct {
 	end  *process.ProcessEvent_EndEvent
 }
 
+// maxTag bounds the tag of a process, in bytes: it is kept when the process has ended.
+const maxTag = 4 << 10
+
 // Start starts a process as the named user and returns it with a reader of its
 // output, who reads as how says. At the deadline, if not zero, it is killed with all its descendants.
 // Errors are Connect errors.
@@ -53,14 +57,20 @@ func (t *Table) Start(ctx context.Context, user string, req *process.StartReques
 	if config == nil {
 		return nil, nil, connect.NewError(connect.CodeInvalidArgument, errors.New("the request names no process"))
 	}
+	if n := len(req.GetTag()); n > maxTag {
+		return nil, nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the tag has %d bytes: want at most %d", n, maxTag))
+	}
 	starter, err := t.starter(ctx)
 	if err != nil {
 		return nil, nil, startError(err)
 	}
 	p := &Process{
-		Config: config, Tag: req.Tag, starter: starter, groups: t.groups, input: make(chan struct{}, 1),
-		out: t.newOutput(), done: make(chan struct{}),
+		Tag: req.Tag, starter: starter, groups: t.groups, input: make(chan struct{}, 1),
+		done: make(chan struct{}),
 	}
+	p.config.Store(config)
+	t.expect(p, deadline)
+	defer t.unexpect(p)
 	r, beyond := p.out.subscribe(how)
 	if beyond != nil {
 		return nil, nil, invalid(outputFrom, "the output of a new process begins at 0")
@@ -82,7 +92,7 @@ func (t *Table) Start(ctx context.Context, user string, req *process.StartReques
 	}
 	p.PID = p.child.PID
 	t.add(p)
-	go t.follow(p, ends.outputs, deadline)
+	go t.follow(p, ends.outputs)
 	return p, r, nil
 }
 
@@ -136,16 +146,15 @@ func startError(err error) error {
 	return connect.NewError(code, err)
 }
 
+// Config is what it was started with; nil when it has ended, for it may be much.
+func (p *Process) Config() *process.ProcessConfig { return p.config.Load() }
+
 // follow owns a process from start to end.
-func (t *Table) follow(p *Process, outputs []source, deadline time.Time) {
-	p.deadline.set(deadline, func() {
-		p.expired.Store(true)
-		p.kill()
-	})
+func (t *Table) follow(p *Process, outputs []source) {
 	defer p.deadline.stop()
 	drained := make(chan struct{}, len(outputs))
 	for _, s := range outputs {
-		go s.pump(p.out, drained)
+		go s.pump(p.out.write, drained)
 	}
 	<-p.child.Done()
 	for _, s := range outputs {
@@ -155,6 +164,7 @@ func (t *Table) follow(p *Process, outputs []source, deadline time.Time) {
 		<-drained
 	}
 	p.end = endEvent(p.child.Status(), p.oom.Load())
+	p.config.Store(nil)
 	close(p.done)
 	p.out.close()
 	p.closeInput()
@@ -195,6 +205,12 @@ func (p *Process) over() bool {
 	default:
 		return false
 	}
+}
+
+// expire is for its deadline.
+func (p *Process) expire() {
+	p.expired.Store(true)
+	p.kill()
 }
 
 // kill ends the process and all its descendants.

@@ -118,16 +118,16 @@ var devNull = sync.OnceValues(func() (int, error) {
 // buffers are only held while there is something to read: an idle process costs none.
 var buffers = sync.Pool{New: func() any { return new([blockSize]byte) }}
 
-// pump carries an output until its end. It sends to drained once: when all that
-// the process had written before the file's deadline has been carried.
-func (s source) pump(to *output, drained chan<- struct{}) {
+// pump gives an output to carry, and reads on until its end. It sends to drained once:
+// when all that the process had written before the file's deadline has been carried.
+// carry is not called after that.
+func (s source) pump(carry func(stream, []byte), drained chan<- struct{}) {
 	defer s.file.Close()
 	raw, err := s.file.SyscallConn()
 	if err != nil {
 		drained <- struct{}{}
 		return
 	}
-	carry := to.write
 	told := false
 	for {
 		end := false

@@ -138,21 +138,26 @@ func (o *output) unsubscribe(r *reader, whole bool) {
 // boundAway gives up those that have been away for the longest time, if they are many.
 func (o *output) boundAway() {
 	for {
-		var oldest *reader
-		n := 0
-		for r := range o.readers {
-			if r.connected {
-				continue
-			}
-			if n++; oldest == nil || r.since.Before(oldest.since) {
-				oldest = r
-			}
-		}
+		oldest, n := o.longestAway()
 		if n <= maxAway {
 			return
 		}
 		delete(o.readers, oldest)
 	}
+}
+
+// longestAway returns the reader that has been away for the longest time, nil when none is
+// away, and how many are.
+func (o *output) longestAway() (oldest *reader, n int) {
+	for r := range o.readers {
+		if r.connected {
+			continue
+		}
+		if n++; oldest == nil || r.since.Before(oldest.since) {
+			oldest = r
+		}
+	}
+	return oldest, n
 }
 
 // piece is what a reader gets: bytes of one stream, or the number of those that it does

@@ -160,6 +160,36 @@ func TestAWindowIsKeptUntilTheNextRequest(t *testing.T) {
 	})
 }
 
+// TestTheLargestWindowHoldsUpNobody: though what the process writes at a time does not go
+// into it without rest.
+func TestTheLargestWindowHoldsUpNobody(t *testing.T) {
+	for _, window := range []int64{maxOutput, maxOutput - 1, maxOutput - blockSize + 1} {
+		synctest.Test(t, func(t *testing.T) {
+			o := newOutput(maxOutput, stall)
+			want := pattern(maxOutput * 5 / 2)
+			o.unsubscribe(subscribed(t, o, reading{resumes: true, name: "me"}), false) // nothing is lost before it asks
+			go func() {
+				for rest := want; len(rest) > 0; {
+					n := min(len(rest), 30_000)
+					o.write(stdout, rest[:n])
+					rest = rest[n:]
+				}
+				o.close()
+			}()
+			began := time.Now()
+			var got []byte
+			for turns := 0; turns < 10 && len(got) < len(want); turns++ {
+				r := subscribed(t, o, reading{resumes: true, name: "me", from: int64(len(got)), window: window})
+				got = append(got, read(t, o, r, int(min(window, int64(len(want)-len(got)))))...)
+				o.unsubscribe(r, false)
+			}
+			if took := time.Since(began); took != 0 || !bytes.Equal(got, want) {
+				t.Errorf("a window of %d: %d bytes of %d after %v, or others", window, len(got), len(want), took)
+			}
+		})
+	}
+}
+
 func TestTheEndIsToldThoughTheWindowHasBeenRead(t *testing.T) {
 	o := newOutput(maxOutput, stall)
 	o.write(stdout, []byte("hello"))
@@ -184,7 +214,7 @@ func TestTimeInAnImageIsNoTimeAway(t *testing.T) {
 			written <- time.Now()
 		}()
 		<-time.After(stall / 2)
-		o.shift(time.Hour)
+		o.shift(time.Now(), time.Hour)
 		shifted := time.Now()
 		<-time.After(time.Hour)
 		select {
@@ -238,7 +268,7 @@ func TestNothingIsTimedWhileNobodyIsAwayAndNobodyWaits(t *testing.T) {
 func TestWhatWasReadIsBoundedOverAllProcesses(t *testing.T) {
 	var outputs []*output
 	h := &history{outputs: func() []*output { return outputs }}
-	h.read.max, h.loose.max = 4<<20, 6<<20
+	h.read.max, h.loose.max = 4<<20+1<<10, 6<<20+1<<10 // 1 KiB for the segments
 	kept := func() (sum int64) {
 		for _, o := range outputs {
 			sum += o.end - o.start

@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	"cubesandbox/guest/spawn"
@@ -19,7 +18,8 @@ const giveUp = time.Second
 // environment of the sandbox is below that of q; its control group is set here.
 //
 // When ctx ends the program is killed with all its descendants and the error is
-// ctx's. When it ends by itself, what it has left behind goes on.
+// ctx's. When it ends by itself, what it has left behind goes on, and what that
+// writes is read and forgotten.
 func (t *Table) Run(ctx context.Context, q spawn.Request, max int) (output []byte, status unix.WaitStatus, err error) {
 	starter, err := t.starter(ctx)
 	if err != nil {
@@ -33,7 +33,6 @@ func (t *Table) Run(ctx context.Context, q spawn.Request, max int) (output []byt
 	if err != nil {
 		return nil, 0, err
 	}
-	defer ours.Close()
 	env := make([]string, 0, len(q.Env)+8)
 	for k, v := range t.Env() {
 		env = append(env, k+"="+v)
@@ -41,19 +40,21 @@ func (t *Table) Run(ctx context.Context, q spawn.Request, max int) (output []byt
 	q.Env = append(env, q.Env...)
 	if q.Cgroup, _, err = t.newGroup(); err != nil {
 		unix.Close(theirs)
+		ours.Close()
 		return nil, 0, err
 	}
 	child, err := starter.Spawn(ctx, q, [3]int{null, theirs, theirs})
 	unix.Close(theirs)
 	if err != nil {
+		ours.Close()
 		t.groups.Remove(q.Cgroup)
 		return nil, 0, err
 	}
 	t.count(1)
 	defer t.count(-1)
 	defer t.leave(q.Cgroup)
-	said := make(chan []byte, 1)
-	go func() { said <- readFirst(ours, max) }()
+	said, drained := first{max: max}, make(chan struct{}, 1)
+	go source{ours, stdout}.pump(said.add, drained)
 	select {
 	case <-child.Done():
 	case <-ctx.Done():
@@ -62,11 +63,13 @@ func (t *Table) Run(ctx context.Context, q spawn.Request, max int) (output []byt
 		case <-child.Done():
 		case <-time.After(giveUp): // whoever speaks for init says nothing of it
 			ours.SetReadDeadline(time.Now())
-			return <-said, 0, err
+			<-drained
+			return said.data, 0, err
 		}
 	}
 	ours.SetReadDeadline(time.Now().Add(linger))
-	return <-said, child.Status(), err
+	<-drained
+	return said.data, child.Status(), err
 }
 
 // count changes how many processes run.
@@ -77,15 +80,12 @@ func (t *Table) count(by int) {
 	t.changed()
 }
 
-// readFirst reads to the end and returns the first bytes, max at most.
-func readFirst(f *os.File, max int) (first []byte) {
-	b := buffers.Get().(*[blockSize]byte)
-	defer buffers.Put(b)
-	for {
-		n, err := f.Read(b[:])
-		first = append(first, b[:min(n, max-len(first))]...)
-		if err != nil {
-			return first
-		}
-	}
+// first are the first bytes of an output, max at most.
+type first struct {
+	max  int
+	data []byte
+}
+
+func (f *first) add(_ stream, data []byte) {
+	f.data = append(f.data, data[:min(len(data), f.max-len(f.data))]...)
 }

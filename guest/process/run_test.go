@@ -3,11 +3,16 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"cubesandbox/guest/spawn"
+
+	"golang.org/x/sys/unix"
 )
 
 func script(text string) spawn.Request {
@@ -51,15 +56,40 @@ func TestRunKillsTheWholeTreeAtItsLimit(t *testing.T) {
 	}
 }
 
+// TestWhatARunLeavesBehindGoesOn: also when it writes, and more than a pipe holds, to the
+// output that it has from the run.
 func TestWhatARunLeavesBehindGoesOn(t *testing.T) {
 	_, table, h := serve(t)
-	out, status, err := table.Run(t.Context(), script("sleep 1000 >/dev/null 2>&1 & echo done"), 100)
+	start, alive := fifo(t), fifo(t)
+	left := fmt.Sprintf("(read x <%s; head -c 300000 /dev/zero && echo err >&2 && echo yes >%s; exec sleep 1000) & echo done", start.Name(), alive.Name())
+	out, status, err := table.Run(t.Context(), script(left), 100)
 	if err != nil || status.ExitStatus() != 0 || string(out) != "done\n" {
 		t.Errorf("%q, %v, %v", out, status, err)
 	}
 	if !table.Active() {
 		t.Error("what it has left behind is gone")
 	}
+	start.WriteString("now\n")
+	alive.SetReadDeadline(time.Now().Add(20 * time.Second))
+	said := make([]byte, 10)
+	if n, err := alive.Read(said); string(said[:n]) != "yes\n" {
+		t.Errorf("after it had written it said %q, %v", said[:n], err)
+	}
 	h.Kill("1")
 	h.wait("1")
+}
+
+// fifo makes a named pipe and opens it at both ends.
+func fifo(t *testing.T) *os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
 }

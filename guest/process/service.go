@@ -35,7 +35,9 @@ func RequestUser(h http.Header, def string) string {
 func (s *Service) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
 	res := &process.ListResponse{}
 	for _, p := range s.Table.List() {
-		res.Processes = append(res.Processes, &process.ProcessInfo{Config: p.Config, Pid: uint32(p.PID), Tag: p.Tag})
+		if config := p.Config(); config != nil { // else it has ended meanwhile
+			res.Processes = append(res.Processes, &process.ProcessInfo{Config: config, Pid: uint32(p.PID), Tag: p.Tag})
+		}
 	}
 	return connect.NewResponse(res), nil
 }

@@ -297,8 +297,9 @@ func TestOOMIsTheReason(t *testing.T) {
 func TestOnlyManyEndedProcessesAreRemembered(t *testing.T) {
 	_, table, _ := serve(t)
 	for range maxEnded + 20 {
-		p := &Process{out: table.newOutput(), done: make(chan struct{}), PID: 1 << 20, number: table.group.Add(1)}
+		p := &Process{done: make(chan struct{}), PID: 1 << 20, number: table.group.Add(1)}
 		close(p.done)
+		table.expect(p, time.Time{})
 		table.add(p)
 		table.finished(p)
 	}

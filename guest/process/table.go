@@ -59,14 +59,16 @@ type Table struct {
 	group     atomic.Uint64 // number of the newest control group
 	history   history
 
-	mu      sync.Mutex // guards all below
-	byPID   map[int]*Process
-	ended   []*Process // oldest first
-	left    []string   // groups of ended processes that left others behind
-	running int
-	env     map[string]string
-	user    string
-	cwd     string
+	mu    sync.Mutex // guards all below
+	byPID map[int]*Process
+	// starting have no number yet; until when they may run, zero: for ever.
+	starting map[*Process]time.Time
+	ended    []*Process // oldest first
+	left     []string   // groups of ended processes that left others behind
+	running  int
+	env      map[string]string
+	user     string
+	cwd      string
 	// generation is the life of the sandbox that has begun last.
 	generation uint64
 }
@@ -76,9 +78,10 @@ type Table struct {
 func NewTable(starter func(context.Context) (Starter, error), groups Groups, terminals Terminals, changed func()) *Table {
 	t := &Table{
 		starter: starter, groups: groups, terminals: terminals, changed: changed,
-		byPID: make(map[int]*Process), user: DefaultUser,
+		byPID: make(map[int]*Process), starting: make(map[*Process]time.Time), user: DefaultUser,
 	}
-	t.history.outputs, t.history.read.max, t.history.loose.max = t.outputs, maxHistory, maxLoose
+	t.history.outputs = t.outputs
+	t.history.read.max, t.history.loose.max, t.history.away.max = maxHistory, maxLoose, maxHeld
 	return t
 }
 
@@ -221,8 +224,11 @@ func (t *Table) sweep() {
 	t.left = slices.DeleteFunc(t.left, t.groups.Remove)
 }
 
+// add takes note that a process which was expected has started. At its deadline it is killed.
 func (t *Table) add(p *Process) {
 	t.mu.Lock()
+	p.deadline.set(p.begun, t.starting[p], p.expire)
+	delete(t.starting, p)
 	t.byPID[p.PID] = p
 	t.running++
 	t.mu.Unlock()
@@ -238,23 +244,32 @@ func (t *Table) finished(p *Process) {
 		t.release(t.ended[0])
 		t.ended = slices.Delete(t.ended, 0, 1)
 	}
+	t.remember(p, remember)
 	t.mu.Unlock()
 	t.changed()
-	p.forgotten.set(time.Now().Add(remember), func() { t.forget(p) })
+}
+
+// remember keeps an ended process for a while. The caller holds mu: else Shift might come
+// between the time that it is now and the deadline that is set by it.
+func (t *Table) remember(p *Process, while time.Duration) {
+	now := time.Now()
+	p.forgotten.set(now, now.Add(while), func() { t.forget(p) })
 }
 
 // forget forgets an ended process, but not while somebody may take up its output again.
 func (t *Table) forget(p *Process) {
-	if left := p.out.awaited(); left > 0 {
-		p.forgotten.set(time.Now().Add(left), func() { t.forget(p) })
-		return
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.Index(t.ended, p); i >= 0 {
-		t.ended = slices.Delete(t.ended, i, i+1)
-		t.release(p)
+	i := slices.Index(t.ended, p)
+	if i < 0 {
+		return
 	}
+	if left := p.out.awaited(); left > 0 {
+		t.remember(p, left)
+		return
+	}
+	t.ended = slices.Delete(t.ended, i, i+1)
+	t.release(p)
 }
 
 // release gives up the number of an ended process, which may be in use again, and what
