@@ -2,19 +2,25 @@ package abuse
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
 
 	cube "cubesandbox"
 	"cubesandbox/client"
+	"cubesandbox/guest/envdpb/filesystem"
+	"cubesandbox/guest/envdpb/filesystem/filesystemconnect"
+
+	"connectrpc.com/connect"
 )
 
 // within is how long an answer may take, on a machine that does much else: the agent's own
 // time is a second.
 const within = 10 * time.Second
 
-// ask has the agent of a sandbox say that it is well, and start a program.
+// ask has the agent of a sandbox say that it is well, look at a file and start a program.
 func ask(ctx context.Context, b client.Sandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -24,6 +30,10 @@ func ask(ctx context.Context, b client.Sandbox) error {
 	}
 	if err := g.Health(ctx); err != nil {
 		return err
+	}
+	files := filesystemconnect.NewFilesystemClient(&http.Client{Transport: g}, "http://"+s.State.Data)
+	if _, err := files.Stat(ctx, connect.NewRequest(&filesystem.StatRequest{Path: "/"})); err != nil {
+		return fmt.Errorf("stat: %w", err)
 	}
 	_, err = g.Run(ctx, client.Command{Argv: []string{"/bin/true"}, User: "root"})
 	return err

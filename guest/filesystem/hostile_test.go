@@ -87,7 +87,7 @@ func TestTooManyEntriesAreRefusedAndNotLeftOut(t *testing.T) {
 	}
 	for room, want := range map[int]error{4: nil, 3: errTooMany, 0: errTooMany} {
 		l := listing{entries: make([]*filesystem.EntryInfo, maxEntries-room), long: new(sync.Mutex)}
-		err := l.add(home, 2)
+		err := l.add(home, 2, 0)
 		if !errors.Is(err, want) || want == nil && len(l.entries) != maxEntries {
 			t.Errorf("with room for %d: %d entries, %v", room, len(l.entries), err)
 		}

@@ -12,6 +12,8 @@ import (
 
 	"cubesandbox/guest/envdpb/filesystem"
 	"cubesandbox/guest/users"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -55,9 +57,9 @@ func (l *listing) grow(dir string, n int) error {
 }
 
 // add describes what is in a directory, in lexical order, down to depth levels. It
-// does not follow links below dir.
-func (l *listing) add(dir string, depth int) error {
-	found, err := readDir(dir, maxEntries-len(l.entries)+1)
+// does not follow links below dir. flags are those of readDir for dir.
+func (l *listing) add(dir string, depth, flags int) error {
+	found, err := readDir(dir, maxEntries-len(l.entries)+1, flags)
 	if err != nil {
 		return err
 	}
@@ -77,19 +79,28 @@ func (l *listing) add(dir string, depth int) error {
 		if !info.IsDir() || depth <= 1 {
 			continue
 		}
-		if err := l.add(path, depth-1); err != nil && !os.IsPermission(err) && !os.IsNotExist(err) {
+		if err := l.add(path, depth-1, unix.O_NOFOLLOW); err != nil && !passes(err) {
 			return err
 		}
 	}
 	return nil
 }
 
-// readDir returns at most n entries of a directory, in lexical order.
-func readDir(dir string, n int) ([]os.DirEntry, error) {
-	f, err := os.Open(dir)
+// passes reports whether a directory is left out of a list for this error: the user
+// may not read it, or it was removed or replaced meanwhile.
+func passes(err error) bool {
+	return os.IsPermission(err) || os.IsNotExist(err) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+}
+
+// readDir returns at most n entries of a directory, in lexical order. Whatever else has
+// come to be there is not opened: that could wait for ever. flags are added to those of
+// open(2).
+func readDir(dir string, n, flags int) ([]os.DirEntry, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK|unix.O_CLOEXEC|flags, 0)
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
+	f := os.NewFile(uintptr(fd), dir)
 	defer f.Close()
 	entries, err := f.ReadDir(n)
 	if err != nil && !errors.Is(err, io.EOF) {

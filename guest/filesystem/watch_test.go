@@ -22,7 +22,7 @@ import (
 // apart is direct on a thread of its own, whose current directory may change.
 type apart struct{ direct }
 
-func (a apart) Do(name string, f func(users.User) error) error {
+func (a apart) Do(ctx context.Context, name string, f func(users.User) error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -30,7 +30,7 @@ func (a apart) Do(name string, f func(users.User) error) error {
 			done <- err
 			return
 		}
-		done <- a.direct.Do(name, f)
+		done <- a.direct.Do(ctx, name, f)
 	}()
 	return <-done
 }

@@ -77,17 +77,17 @@ func TestWatchersAreBoundedAndThoseThatAreOverMakeRoom(t *testing.T) {
 	s, _ := newSet(t)
 	var ids []string
 	for range maxWatchers {
-		w, err := s.Open("user", "~", Options{})
+		w, err := s.Open(t.Context(), "user", "~", Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, s.Keep(w))
 	}
-	if _, err := s.Open("user", "~", Options{}); !errors.Is(err, ErrTooMany) {
+	if _, err := s.Open(t.Context(), "user", "~", Options{}); !errors.Is(err, ErrTooMany) {
 		t.Errorf("one too many: %v", err)
 	}
 	s.Find(ids[0]).end(ErrLost)
-	w, err := s.Open("user", "~", Options{})
+	w, err := s.Open(t.Context(), "user", "~", Options{})
 	if err != nil || s.Find(ids[0]) != nil {
 		t.Fatalf("in the place of one that is over: %v", err)
 	}
@@ -106,7 +106,7 @@ func TestAWatcherThatWouldWatchTooMuchSaysSo(t *testing.T) {
 	s, home := newSet(t)
 	do(t, os.MkdirAll(home+"/d/a", 0o755), os.Mkdir(home+"/e", 0o755))
 	s.watches = maxWatches - 2
-	if _, err := s.Open("user", "~", Options{Recursive: true}); !errors.Is(err, ErrTooMany) {
+	if _, err := s.Open(t.Context(), "user", "~", Options{Recursive: true}); !errors.Is(err, ErrTooMany) {
 		t.Errorf("four directories: %v", err)
 	}
 	w := open(t, s, "d", Options{Recursive: true})
@@ -123,7 +123,7 @@ func TestAWatcherThatWouldWatchTooMuchSaysSo(t *testing.T) {
 
 func TestAClosedWatcherSaysSo(t *testing.T) {
 	s, _ := newSet(t)
-	w, err := s.Open("user", "~", Options{})
+	w, err := s.Open(t.Context(), "user", "~", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

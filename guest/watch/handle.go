@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -14,12 +15,12 @@ import (
 type describer func(path string) *filesystem.EntryInfo
 
 // handle takes changes into account and reports them, in their order.
-func (w *Watcher) handle(changes []change) error {
+func (w *Watcher) handle(ctx context.Context, changes []change) error {
 	defer w.tree.settle()
 	if !w.needsUser(changes) {
 		return w.all(changes, nil)
 	}
-	err := w.set.runner.Do(w.user, func(users.User) error {
+	err := w.set.runner.Do(ctx, w.user, func(users.User) error {
 		if !w.options.Entries {
 			return w.all(changes, nil)
 		}

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"maps"
@@ -44,8 +45,8 @@ func NewSet(runner AsUser, describe func() func(path string) *filesystem.EntryIn
 }
 
 // Open watches a directory with the rights of a user. Whoever opened the watcher
-// closes it. Errors are those of this package, of AsUser, and *os.PathError.
-func (s *Set) Open(user, path string, o Options) (*Watcher, error) {
+// closes it; ctx is of the opening alone. Errors are those of this package, of AsUser, and *os.PathError.
+func (s *Set) Open(ctx context.Context, user, path string, o Options) (*Watcher, error) {
 	s.evict()
 	w := &Watcher{set: s, user: user, options: o}
 	s.mu.Lock()
@@ -61,14 +62,16 @@ func (s *Set) Open(user, path string, o Options) (*Watcher, error) {
 		s.remove(w)
 		return nil, err
 	}
-	err := s.runner.Do(user, func(u users.User) error { return w.begin(spawn.Resolve(u, path)) })
+	err := s.runner.Do(ctx, user, func(u users.User) error { return w.begin(spawn.Resolve(u, path)) })
 	if err != nil {
 		w.file.Close()
 		s.forget(w)
 		s.remove(w)
 		return nil, err
 	}
-	go w.run()
+	alive, stop := context.WithCancel(context.Background())
+	w.stop = stop
+	go w.run(alive)
 	return w, nil
 }
 

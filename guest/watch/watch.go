@@ -66,7 +66,7 @@ type Options struct {
 // AsUser runs f with the rights of the user of that name, on a thread that has its
 // own current directory and is given up afterwards; *asuser.Runner does.
 type AsUser interface {
-	Do(name string, f func(users.User) error) error
+	Do(ctx context.Context, name string, f func(users.User) error) error
 }
 
 // Watcher watches one directory. Its methods may be called concurrently,
@@ -78,6 +78,7 @@ type Watcher struct {
 	options Options
 	file    *os.File // the inotify descriptor
 	raw     syscall.RawConn
+	stop    func()        // ends run's wait for others
 	done    chan struct{} // closed when run has ended
 	tree    tree          // only Open, and then run, uses it
 
@@ -147,6 +148,7 @@ func (w *Watcher) end(why error) {
 		w.signalIf(true)
 	}
 	w.mu.Unlock()
+	w.stop()
 	w.file.Close() // run sees that
 }
 
@@ -173,13 +175,13 @@ func (w *Watcher) report(e Event) error {
 }
 
 // run reads events until the watcher is closed or over.
-func (w *Watcher) run() {
+func (w *Watcher) run(ctx context.Context) {
 	defer close(w.done)
 	defer w.set.forget(w)
 	for {
 		raw, err := w.read()
 		if err == nil {
-			err = w.handle(raw)
+			err = w.handle(ctx, raw)
 		}
 		if err != nil {
 			w.end(err)

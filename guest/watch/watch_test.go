@@ -23,7 +23,7 @@ import (
 // its own, which ends with the work.
 type direct struct{ home string }
 
-func (d direct) Do(name string, f func(users.User) error) error {
+func (d direct) Do(_ context.Context, name string, f func(users.User) error) error {
 	if name != "user" {
 		return fmt.Errorf("%w: '%s'", users.ErrUnknown, name)
 	}
@@ -57,7 +57,7 @@ func newSet(t *testing.T) (*Set, string) {
 
 func open(t *testing.T, s *Set, path string, o Options) *Watcher {
 	t.Helper()
-	w, err := s.Open("user", path, o)
+	w, err := s.Open(t.Context(), "user", path, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,11 +240,11 @@ func TestWhatCannotBeWatchedIsRefused(t *testing.T) {
 		"none": os.ErrNotExist, "f": ErrNotDirectory, "fifo": ErrNotDirectory, "f/x": ErrNotDirectory,
 		"loop": unix.ELOOP, "a\x00b": unix.EINVAL,
 	} {
-		if _, err := s.Open("user", path, Options{}); !errors.Is(err, want) {
+		if _, err := s.Open(t.Context(), "user", path, Options{}); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", path, err, want)
 		}
 	}
-	if _, err := s.Open("nobody", "~", Options{}); !errors.Is(err, users.ErrUnknown) {
+	if _, err := s.Open(t.Context(), "nobody", "~", Options{}); !errors.Is(err, users.ErrUnknown) {
 		t.Errorf("unknown user: %v", err)
 	}
 	if len(s.open) != 0 || s.watches != 0 {
@@ -263,7 +263,7 @@ func TestNetworkFileSystemsAreWatchedOnlyIfThatIsAskedFor(t *testing.T) {
 		}
 		return 0x6969, nil
 	}
-	if _, err := s.Open("user", "d/mounted", Options{}); !errors.Is(err, ErrNetwork) {
+	if _, err := s.Open(t.Context(), "user", "d/mounted", Options{}); !errors.Is(err, ErrNetwork) {
 		t.Errorf("a network file system: %v", err)
 	}
 	open(t, s, "d/mounted", Options{Network: true})
