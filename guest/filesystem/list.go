@@ -1,6 +1,7 @@
 package filesystem
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,11 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"cubesandbox/guest/envdpb/filesystem"
 	"cubesandbox/guest/users"
 
+	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,22 +26,48 @@ const (
 	maxDepth = 256
 )
 
-var errTooMany = errors.New("too many entries")
+var (
+	errTooMany = errors.New("too many entries")
+	// errLong is never told: the list is made again, when it is its turn.
+	errLong = errors.New("another long list is made")
+)
 
 // listing makes one answer to ListDir.
 type listing struct {
 	names   users.Names
 	entries []*filesystem.EntryInfo
-	// long is held by the one listing that is long, from when it is until its end.
-	long *sync.Mutex
+	// long is passed by the one listing that is long, from when it is until its end.
+	long *gate
 	held bool
+}
+
+// begin waits until a long listing can be made.
+func (l *listing) begin(ctx context.Context) error {
+	l.entries = nil // of as many as like to wait
+	err := l.long.enter(ctx)
+	l.held = err == nil
+	return err
 }
 
 // end lets another long listing begin.
 func (l *listing) end() {
 	if l.held {
-		l.long.Unlock()
+		l.long.leave()
 	}
+}
+
+// make describes what is in the directory at path, down to depth levels. Its error is
+// errLong if it must wait for another listing first.
+func (l *listing) make(path string, depth int) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path is not a directory: %s", path))
+	}
+	l.names, l.entries = users.ReadNames(), nil
+	return l.add(path, depth, 0)
 }
 
 // grow makes sure that there may be n more entries.
@@ -50,8 +77,9 @@ func (l *listing) grow(dir string, n int) error {
 		return fmt.Errorf("%w: with those in %s there are more than %d; list its parts", errTooMany, dir, maxEntries)
 	}
 	if total > longList && !l.held {
-		l.long.Lock()
-		l.held = true
+		if l.held = l.long.try(); !l.held {
+			return errLong
+		}
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"cubesandbox/guest/envdpb/filesystem"
 	"cubesandbox/guest/spawn"
@@ -32,7 +31,7 @@ type Service struct {
 	// User returns the user that a request with these headers is from.
 	User func(http.Header) string
 
-	long sync.Mutex // see listing
+	long gate // see listing
 }
 
 // do runs f as the request's user with the path that the user means.
@@ -54,21 +53,20 @@ func (s *Service) Stat(ctx context.Context, req *connect.Request[filesystem.Stat
 func (s *Service) ListDir(ctx context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
 	res := &filesystem.ListDirResponse{}
 	depth := min(max(int(req.Msg.Depth), 1), maxDepth)
-	err := s.do(ctx, req.Header(), req.Msg.Path, func(path string, _ users.User) error {
-		info, err := os.Stat(path)
-		if err != nil {
-			return err
+	l := listing{long: &s.long}
+	defer l.end()
+	list := func() error {
+		return s.do(ctx, req.Header(), req.Msg.Path, func(path string, _ users.User) error { return l.make(path, depth) })
+	}
+	err := list()
+	if errors.Is(err, errLong) {
+		// To wait is for here, where nobody else's operation waits for us.
+		if err = l.begin(ctx); err == nil {
+			err = list()
 		}
-		if !info.IsDir() {
-			return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path is not a directory: %s", path))
-		}
-		l := listing{names: users.ReadNames(), long: &s.long}
-		defer l.end()
-		err = l.add(path, depth, 0)
-		res.Entries = l.entries
-		return err
-	})
-	return answer(res, err)
+	}
+	res.Entries = l.entries
+	return answer(res, rpcError(err))
 }
 
 // MakeDir makes a directory and its parents.
