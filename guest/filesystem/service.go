@@ -134,7 +134,7 @@ func rpcError(err error) error {
 	switch {
 	case errors.Is(err, users.ErrUnknown):
 		code = connect.CodeUnauthenticated
-	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, watch.ErrGone):
 		code = connect.CodeNotFound
 	case errors.Is(err, os.ErrPermission):
 		code = connect.CodePermissionDenied

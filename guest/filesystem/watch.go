@@ -110,7 +110,7 @@ func (s *Service) CreateWatcher(ctx context.Context, req *connect.Request[filesy
 
 // GetWatcherEvents returns what has changed since the last time.
 func (s *Service) GetWatcherEvents(_ context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
-	w := s.Watchers.Find(req.Msg.WatcherId)
+	w := s.Watchers.Ask(req.Msg.WatcherId)
 	if w == nil {
 		return nil, noWatcher(req.Msg.WatcherId)
 	}

@@ -169,3 +169,32 @@ func TestWhatCannotBeWatchedHasItsCode(t *testing.T) {
 		}
 	}
 }
+
+func TestAWatchEndsWithItsDirectory(t *testing.T) {
+	c, home := serve(t)
+	ctx := patience(t)
+	if err := os.Mkdir(home+"/d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := c.WatchDir(ctx, connect.NewRequest(&filesystem.WatchDirRequest{Path: "d"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	if !stream.Receive() || stream.Msg().GetStart() == nil {
+		t.Fatalf("first came %v, %v", stream.Msg(), stream.Err())
+	}
+	if _, err := c.Remove(ctx, connect.NewRequest(&filesystem.RemoveRequest{Path: "d"})); err != nil {
+		t.Fatal(err)
+	}
+	var last *filesystem.FilesystemEvent
+	for stream.Receive() {
+		last = stream.Msg().GetFilesystem()
+	}
+	if last.GetName() != "." || last.GetType() != filesystem.EventType_EVENT_TYPE_REMOVE {
+		t.Errorf("last came %v", last)
+	}
+	if err := stream.Err(); connect.CodeOf(err) != connect.CodeNotFound || !strings.Contains(err.Error(), home+"/d") {
+		t.Errorf("it ended with %v", err)
+	}
+}

@@ -26,10 +26,12 @@ func (w *Watcher) handle(ctx context.Context, changes []change) error {
 		}
 		return w.all(changes, w.set.describe())
 	})
-	if err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrTooMany) && !errors.Is(err, ErrClosed) {
-		return fmt.Errorf("watch %s: %w", w.root, err)
+	for _, ours := range []error{nil, ErrLost, ErrTooMany, ErrGone, ErrClosed} {
+		if errors.Is(err, ours) {
+			return err
+		}
 	}
-	return err
+	return fmt.Errorf("watch %s: %w", w.root, err)
 }
 
 // needsUser reports whether the user's rights are needed to handle changes: to look at
@@ -67,6 +69,9 @@ func (w *Watcher) one(c change, describe describer) error {
 	if c.mask&unix.IN_IGNORED != 0 {
 		w.tree.drop(c.wd)
 		w.set.leave(1)
+		if n.parent == nil {
+			return fmt.Errorf("%w: %s; nothing of that name is watched", ErrGone, w.root)
+		}
 		return nil
 	}
 	rel := "."

@@ -37,6 +37,8 @@ var (
 	ErrTooMany = errors.New("too many watches")
 	// ErrLost means that events were lost; what came before them was reported.
 	ErrLost = errors.New("events were lost")
+	// ErrGone means that the watched directory was removed, or its file system unmounted.
+	ErrGone = errors.New("the watched directory is gone")
 	// ErrClosed means that the watcher was closed.
 	ErrClosed = errors.New("the watcher is closed")
 )
@@ -111,7 +113,7 @@ func (w *Watcher) init() error {
 func (w *Watcher) More() <-chan struct{} { return w.more }
 
 // Take returns the events since the last time. When there are none and none will
-// come, it says why: ErrLost, ErrTooMany, ErrClosed, or that the user's rights
+// come, it says why: ErrLost, ErrTooMany, ErrGone, ErrClosed, or that the user's rights
 // could not be had.
 func (w *Watcher) Take() ([]Event, error) {
 	w.mu.Lock()

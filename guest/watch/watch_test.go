@@ -128,6 +128,23 @@ func TestTheWatchedDirectoryItselfIsADot(t *testing.T) {
 	if got, want := until(t, w, "remove ."), []string{"chmod .", "rename .", "remove ."}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	<-w.done
+	if got, err := w.Take(); got != nil || !errors.Is(err, ErrGone) {
+		t.Errorf("then %v, %v", got, err)
+	}
+	if s.watches != 0 {
+		t.Errorf("%d watches are held", s.watches)
+	}
+}
+
+func TestADirectoryBelowThatIsRemovedEndsNothing(t *testing.T) {
+	s, home := newSet(t)
+	do(t, os.Mkdir(home+"/d", 0o755))
+	w := open(t, s, "~", Options{Recursive: true})
+	do(t, os.Remove(home+"/d"), os.Mkdir(home+"/d", 0o755))
+	until(t, w, "remove d", "create d")
+	do(t, file(home+"/d/f", ""))
+	until(t, w, "create d/f")
 }
 
 func TestEntriesComeWithWhatIsThere(t *testing.T) {
