@@ -2,19 +2,26 @@ package abuse
 
 import (
 	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
 
 	cube "cubesandbox"
 	"cubesandbox/client"
+	"cubesandbox/guest/envdpb/filesystem"
+	"cubesandbox/guest/envdpb/filesystem/filesystemconnect"
+
+	"connectrpc.com/connect"
 )
 
 // within is how long an answer may take, on a machine that does much else: the agent's own
 // time is a second.
 const within = 10 * time.Second
 
-// ask has the agent of a sandbox say that it is well, and start a program.
+// ask has the agent of a sandbox say that it is well, start a program and look at a file.
 func ask(ctx context.Context, b client.Sandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -25,8 +32,16 @@ func ask(ctx context.Context, b client.Sandbox) error {
 	if err := g.Health(ctx); err != nil {
 		return err
 	}
-	_, err = g.Run(ctx, client.Command{Argv: []string{"/bin/true"}, User: "root"})
-	return err
+	if _, err := g.Run(ctx, client.Command{Argv: []string{"/bin/true"}, User: "root"}); err != nil {
+		return err
+	}
+	files := filesystemconnect.NewFilesystemClient(&http.Client{Transport: g}, "http://"+s.State.Data)
+	look := connect.NewRequest(&filesystem.StatRequest{Path: "/"})
+	look.Header().Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("root:")))
+	if _, err := files.Stat(ctx, look); err != nil {
+		return fmt.Errorf("look at its /: %w", err)
+	}
+	return nil
 }
 
 // beside makes another sandbox, that is asked for as long as the test lasts: it answers

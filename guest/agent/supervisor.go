@@ -111,8 +111,8 @@ func (s *supervisor) current(ctx context.Context) (*spawn.Init, error) {
 }
 
 // namespace returns a descriptor of the users' mount namespace, for package asuser.
-func (s *supervisor) namespace() (int, func(), error) {
-	i, err := s.current(context.Background())
+func (s *supervisor) namespace(ctx context.Context) (int, func(), error) {
+	i, err := s.current(ctx)
 	if err != nil {
 		return -1, nil, err
 	}

@@ -13,6 +13,7 @@
 package asuser
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -29,23 +30,26 @@ const maxThreads = 32
 
 // Runner runs work in the users' mount namespace.
 type Runner struct {
-	namespace func() (fd int, release func(), err error)
+	namespace func(context.Context) (fd int, release func(), err error)
 	slots     chan struct{}
 }
 
 // NewRunner returns a Runner. namespace returns a descriptor of the current
 // users' mount namespace and what to call when it is no longer needed.
-func NewRunner(namespace func() (fd int, release func(), err error)) *Runner {
+func NewRunner(namespace func(context.Context) (fd int, release func(), err error)) *Runner {
 	return &Runner{namespace, make(chan struct{}, maxThreads)}
 }
 
 // Do runs f as the user of that name, and returns its error. f must not start
 // goroutines that rely on the user's rights, and must not wait for anything that
-// users decide. Unknown names give users.ErrUnknown.
-func (r *Runner) Do(name string, f func(users.User) error) error {
-	r.slots <- struct{}{}
+// users decide. Unknown names give users.ErrUnknown. ctx bounds the wait for others'
+// work to end, not the work.
+func (r *Runner) Do(ctx context.Context, name string, f func(users.User) error) error {
+	if err := r.enter(ctx); err != nil {
+		return err
+	}
 	defer func() { <-r.slots }()
-	fd, release, err := r.namespace()
+	fd, release, err := r.namespace(ctx)
 	if err != nil {
 		return err
 	}
@@ -69,6 +73,19 @@ func (r *Runner) Do(name string, f func(users.User) error) error {
 		done <- err
 	}()
 	return <-done
+}
+
+// enter waits for a slot.
+func (r *Runner) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err // select could take a slot all the same
+	}
+	select {
+	case r.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%d other file operations have not ended: %w", maxThreads, ctx.Err())
+	}
 }
 
 // become turns the calling thread into one of the user's.

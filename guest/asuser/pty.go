@@ -1,6 +1,7 @@
 package asuser
 
 import (
+	"context"
 	"fmt"
 
 	"cubesandbox/guest/users"
@@ -10,8 +11,8 @@ import (
 
 // OpenPTY opens a new terminal of a user and returns its two ends. Whatever
 // root among the users has put in place of the device is refused.
-func (r *Runner) OpenPTY(name string) (master, slave int, err error) {
-	err = r.Do(name, func(users.User) error {
+func (r *Runner) OpenPTY(ctx context.Context, name string) (master, slave int, err error) {
+	err = r.Do(ctx, name, func(users.User) error {
 		master, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return fmt.Errorf("open a terminal: %w", err)

@@ -1,6 +1,7 @@
 package filesystem
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -51,7 +52,7 @@ func (f *Files) Compose(w http.ResponseWriter, r *http.Request) {
 	if c.Username == "" {
 		c.Username = f.DefaultUser()
 	}
-	kept, err := c.run()
+	kept, err := c.run(r.Context())
 	if err != nil {
 		code, text := httpError(err)
 		WriteError(w, code, text)
@@ -61,19 +62,19 @@ func (f *Files) Compose(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(composed{uploaded{filepath.Base(c.destination), c.destination, "file", nil}, kept})
 }
 
-func (c *composition) run() (kept []string, err error) {
+func (c *composition) run(ctx context.Context) (kept []string, err error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	out, err := c.begin()
+	out, err := c.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = c.fill(out)
+	err = c.fill(ctx, out)
 	if e := out.Close(); err == nil {
 		err = e
 	}
-	if e := c.end(err == nil, &kept); err == nil {
+	if e := c.end(context.WithoutCancel(ctx), err == nil, &kept); err == nil {
 		err = e
 	}
 	return kept, err
@@ -101,8 +102,8 @@ func (c *composition) check() error {
 }
 
 // begin looks at the sources and makes the file, under another name.
-func (c *composition) begin() (out *os.File, err error) {
-	err = c.files.Runner.Do(c.Username, func(u users.User) error {
+func (c *composition) begin(ctx context.Context) (out *os.File, err error) {
+	err = c.files.Runner.Do(ctx, c.Username, func(u users.User) error {
 		c.destination = spawn.Resolve(u, c.Destination)
 		if info, err := os.Stat(c.destination); err == nil && info.IsDir() {
 			return &status{http.StatusBadRequest, fmt.Sprintf("path '%s' is a directory", c.destination)}
@@ -131,13 +132,13 @@ func (c *composition) begin() (out *os.File, err error) {
 
 // fill writes what the sources hold, one after the other. Each is as long as it was
 // when it was opened: one that somebody goes on writing has an end.
-func (c *composition) fill(out *os.File) error {
+func (c *composition) fill(ctx context.Context, out *os.File) error {
 	b := pieces.Get().(*[piece]byte)
 	defer pieces.Put(b)
 	for _, path := range c.SourcePaths {
 		var source *os.File
 		var info os.FileInfo
-		err := c.files.Runner.Do(c.Username, func(users.User) (err error) {
+		err := c.files.Runner.Do(ctx, c.Username, func(users.User) (err error) {
 			source, info, err = openRead(path)
 			return err
 		})
@@ -154,9 +155,10 @@ func (c *composition) fill(out *os.File) error {
 	return nil
 }
 
-// end gives the file its name and deletes the sources, or deletes the file.
-func (c *composition) end(whole bool, kept *[]string) error {
-	return c.files.Runner.Do(c.Username, func(users.User) error {
+// end gives the file its name and deletes the sources, or deletes the file. ctx does
+// not end with the request, for nothing half made is to stay.
+func (c *composition) end(ctx context.Context, whole bool, kept *[]string) error {
+	return c.files.Runner.Do(ctx, c.Username, func(users.User) error {
 		if !whole {
 			return os.Remove(c.temporary)
 		}

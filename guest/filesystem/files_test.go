@@ -3,6 +3,7 @@ package filesystem
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ import (
 // direct runs work as whoever runs the test, whose home is a new directory.
 type direct struct{ home string }
 
-func (d direct) Do(name string, f func(users.User) error) error {
+func (d direct) Do(_ context.Context, name string, f func(users.User) error) error {
 	if name != "user" {
 		return fmt.Errorf("%w: '%s'", users.ErrUnknown, name)
 	}

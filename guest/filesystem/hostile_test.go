@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -86,12 +85,12 @@ func TestTooManyEntriesAreRefusedAndNotLeftOut(t *testing.T) {
 		write(t, home+"/"+name, "")
 	}
 	for room, want := range map[int]error{4: nil, 3: errTooMany, 0: errTooMany} {
-		l := listing{entries: make([]*filesystem.EntryInfo, maxEntries-room), long: new(sync.Mutex)}
-		err := l.add(home, 2)
+		l := listing{entries: make([]*filesystem.EntryInfo, maxEntries-room), long: new(gate)}
+		err := l.add(home, 2, 0)
 		if !errors.Is(err, want) || want == nil && len(l.entries) != maxEntries {
 			t.Errorf("with room for %d: %d entries, %v", room, len(l.entries), err)
 		}
-		if room > 0 && l.long.TryLock() {
+		if room > 0 && l.long.try() {
 			t.Error("another long list could begin")
 		}
 		l.end()

@@ -103,7 +103,7 @@ func (f *Files) user(query url.Values) string {
 func (f *Files) download(w http.ResponseWriter, r *http.Request, query url.Values) error {
 	var file *os.File
 	var info os.FileInfo
-	err := f.Runner.Do(f.user(query), func(u users.User) (err error) {
+	err := f.Runner.Do(r.Context(), f.user(query), func(u users.User) (err error) {
 		file, info, err = openRead(spawn.Resolve(u, query.Get("path")))
 		return err
 	})

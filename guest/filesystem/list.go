@@ -1,6 +1,7 @@
 package filesystem
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,10 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"cubesandbox/guest/envdpb/filesystem"
 	"cubesandbox/guest/users"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -23,22 +26,48 @@ const (
 	maxDepth = 256
 )
 
-var errTooMany = errors.New("too many entries")
+var (
+	errTooMany = errors.New("too many entries")
+	// errLong is never told: the list is made again, when it is its turn.
+	errLong = errors.New("another long list is made")
+)
 
 // listing makes one answer to ListDir.
 type listing struct {
 	names   users.Names
 	entries []*filesystem.EntryInfo
-	// long is held by the one listing that is long, from when it is until its end.
-	long *sync.Mutex
+	// long is passed by the one listing that is long, from when it is until its end.
+	long *gate
 	held bool
+}
+
+// begin waits until a long listing can be made.
+func (l *listing) begin(ctx context.Context) error {
+	l.entries = nil // of as many as like to wait
+	err := l.long.enter(ctx)
+	l.held = err == nil
+	return err
 }
 
 // end lets another long listing begin.
 func (l *listing) end() {
 	if l.held {
-		l.long.Unlock()
+		l.long.leave()
 	}
+}
+
+// make describes what is in the directory at path, down to depth levels. Its error is
+// errLong if it must wait for another listing first.
+func (l *listing) make(path string, depth int) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path is not a directory: %s", path))
+	}
+	l.names, l.entries = users.ReadNames(), nil
+	return l.add(path, depth, 0)
 }
 
 // grow makes sure that there may be n more entries.
@@ -48,16 +77,17 @@ func (l *listing) grow(dir string, n int) error {
 		return fmt.Errorf("%w: with those in %s there are more than %d; list its parts", errTooMany, dir, maxEntries)
 	}
 	if total > longList && !l.held {
-		l.long.Lock()
-		l.held = true
+		if l.held = l.long.try(); !l.held {
+			return errLong
+		}
 	}
 	return nil
 }
 
 // add describes what is in a directory, in lexical order, down to depth levels. It
-// does not follow links below dir.
-func (l *listing) add(dir string, depth int) error {
-	found, err := readDir(dir, maxEntries-len(l.entries)+1)
+// does not follow links below dir. flags are those of readDir for dir.
+func (l *listing) add(dir string, depth, flags int) error {
+	found, err := readDir(dir, maxEntries-len(l.entries)+1, flags)
 	if err != nil {
 		return err
 	}
@@ -77,19 +107,28 @@ func (l *listing) add(dir string, depth int) error {
 		if !info.IsDir() || depth <= 1 {
 			continue
 		}
-		if err := l.add(path, depth-1); err != nil && !os.IsPermission(err) && !os.IsNotExist(err) {
+		if err := l.add(path, depth-1, unix.O_NOFOLLOW); err != nil && !passes(err) {
 			return err
 		}
 	}
 	return nil
 }
 
-// readDir returns at most n entries of a directory, in lexical order.
-func readDir(dir string, n int) ([]os.DirEntry, error) {
-	f, err := os.Open(dir)
+// passes reports whether a directory is left out of a list for this error: the user
+// may not read it, or it was removed or replaced meanwhile.
+func passes(err error) bool {
+	return os.IsPermission(err) || os.IsNotExist(err) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+}
+
+// readDir returns at most n entries of a directory, in lexical order. Whatever else has
+// come to be there is not opened: that could wait for ever. flags are added to those of
+// open(2).
+func readDir(dir string, n, flags int) ([]os.DirEntry, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK|unix.O_CLOEXEC|flags, 0)
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
+	f := os.NewFile(uintptr(fd), dir)
 	defer f.Close()
 	entries, err := f.ReadDir(n)
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"cubesandbox/guest/envdpb/filesystem"
 	"cubesandbox/guest/spawn"
@@ -21,7 +20,7 @@ import (
 // AsUser runs f with the rights of the user of that name, where the user's paths
 // mean what the user thinks; *asuser.Runner does.
 type AsUser interface {
-	Do(name string, f func(users.User) error) error
+	Do(ctx context.Context, name string, f func(users.User) error) error
 }
 
 // Service is envd's filesystem.Filesystem.
@@ -32,18 +31,18 @@ type Service struct {
 	// User returns the user that a request with these headers is from.
 	User func(http.Header) string
 
-	long sync.Mutex // see listing
+	long gate // see listing
 }
 
 // do runs f as the request's user with the path that the user means.
-func (s *Service) do(h http.Header, path string, f func(path string, u users.User) error) error {
-	return rpcError(s.Runner.Do(s.User(h), func(u users.User) error { return f(spawn.Resolve(u, path), u) }))
+func (s *Service) do(ctx context.Context, h http.Header, path string, f func(path string, u users.User) error) error {
+	return rpcError(s.Runner.Do(ctx, s.User(h), func(u users.User) error { return f(spawn.Resolve(u, path), u) }))
 }
 
 // Stat describes a file.
-func (s *Service) Stat(_ context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+func (s *Service) Stat(ctx context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
 	res := &filesystem.StatResponse{}
-	err := s.do(req.Header(), req.Msg.Path, func(path string, _ users.User) (err error) {
+	err := s.do(ctx, req.Header(), req.Msg.Path, func(path string, _ users.User) (err error) {
 		res.Entry, err = entry(path, users.ReadNames())
 		return err
 	})
@@ -51,30 +50,29 @@ func (s *Service) Stat(_ context.Context, req *connect.Request[filesystem.StatRe
 }
 
 // ListDir lists a directory.
-func (s *Service) ListDir(_ context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
+func (s *Service) ListDir(ctx context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
 	res := &filesystem.ListDirResponse{}
 	depth := min(max(int(req.Msg.Depth), 1), maxDepth)
-	err := s.do(req.Header(), req.Msg.Path, func(path string, _ users.User) error {
-		info, err := os.Stat(path)
-		if err != nil {
-			return err
+	l := listing{long: &s.long}
+	defer l.end()
+	list := func() error {
+		return s.do(ctx, req.Header(), req.Msg.Path, func(path string, _ users.User) error { return l.make(path, depth) })
+	}
+	err := list()
+	if errors.Is(err, errLong) {
+		// To wait is for here, where nobody else's operation waits for us.
+		if err = l.begin(ctx); err == nil {
+			err = list()
 		}
-		if !info.IsDir() {
-			return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path is not a directory: %s", path))
-		}
-		l := listing{names: users.ReadNames(), long: &s.long}
-		defer l.end()
-		err = l.add(path, depth)
-		res.Entries = l.entries
-		return err
-	})
-	return answer(res, err)
+	}
+	res.Entries = l.entries
+	return answer(res, rpcError(err))
 }
 
 // MakeDir makes a directory and its parents.
-func (s *Service) MakeDir(_ context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+func (s *Service) MakeDir(ctx context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
 	res := &filesystem.MakeDirResponse{}
-	err := s.do(req.Header(), req.Msg.Path, func(path string, _ users.User) error {
+	err := s.do(ctx, req.Header(), req.Msg.Path, func(path string, _ users.User) error {
 		switch info, err := os.Stat(path); {
 		case err == nil && info.IsDir():
 			return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("directory already exists: %s", path))
@@ -93,9 +91,9 @@ func (s *Service) MakeDir(_ context.Context, req *connect.Request[filesystem.Mak
 }
 
 // Move renames a file or directory, and makes the parents of its new place.
-func (s *Service) Move(_ context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
+func (s *Service) Move(ctx context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
 	res := &filesystem.MoveResponse{}
-	err := s.do(req.Header(), req.Msg.Source, func(source string, u users.User) error {
+	err := s.do(ctx, req.Header(), req.Msg.Source, func(source string, u users.User) error {
 		if _, err := os.Lstat(source); err != nil {
 			return err
 		}
@@ -114,8 +112,8 @@ func (s *Service) Move(_ context.Context, req *connect.Request[filesystem.MoveRe
 
 // Remove removes a file, or a directory with all that is in it; nothing happens
 // if there is none.
-func (s *Service) Remove(_ context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
-	err := s.do(req.Header(), req.Msg.Path, func(path string, _ users.User) error { return os.RemoveAll(path) })
+func (s *Service) Remove(ctx context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
+	err := s.do(ctx, req.Header(), req.Msg.Path, func(path string, _ users.User) error { return removeAll(ctx, path) })
 	return answer(&filesystem.RemoveResponse{}, err)
 }
 
@@ -136,7 +134,7 @@ func rpcError(err error) error {
 	switch {
 	case errors.Is(err, users.ErrUnknown):
 		code = connect.CodeUnauthenticated
-	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, watch.ErrGone):
 		code = connect.CodeNotFound
 	case errors.Is(err, os.ErrPermission):
 		code = connect.CodePermissionDenied
@@ -147,12 +145,16 @@ func rpcError(err error) error {
 		code = connect.CodeFailedPrecondition
 	case errors.Is(err, os.ErrExist), errors.Is(err, unix.ENOTEMPTY):
 		code = connect.CodeAlreadyExists
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, errTooMany), errors.Is(err, watch.ErrTooMany):
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, errTooMany), errors.Is(err, errTooDeep), errors.Is(err, watch.ErrTooMany):
 		code = connect.CodeResourceExhausted
 	case errors.Is(err, watch.ErrLost):
 		code = connect.CodeDataLoss
 	case errors.Is(err, spawn.ErrInitDied), errors.Is(err, watch.ErrClosed):
 		code = connect.CodeAborted
+	case errors.Is(err, context.Canceled):
+		code = connect.CodeCanceled
+	case errors.Is(err, context.DeadlineExceeded):
+		code = connect.CodeDeadlineExceeded
 	}
 	return connect.NewError(code, err)
 }

@@ -2,6 +2,7 @@ package filesystem
 
 import (
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ func (f *Files) upload(w http.ResponseWriter, r *http.Request, query url.Values)
 		if u.path == "" {
 			return &status{http.StatusBadRequest, "the query names no path"}
 		}
-		err = u.write(u.path, r.Body)
+		err = u.write(r.Context(), u.path, r.Body)
 	case err == nil && strings.HasPrefix(kind, "multipart/"):
 		err = u.parts(r)
 	default:
@@ -111,7 +112,7 @@ func (u *upload) parts(r *http.Request) error {
 				return &status{http.StatusBadRequest, "a part named file has no filename, and the query no path"}
 			}
 		}
-		if err := u.write(path, part); err != nil {
+		if err := u.write(r.Context(), path, part); err != nil {
 			return err
 		}
 	}
@@ -127,13 +128,13 @@ func filename(p *multipart.Part) string {
 }
 
 // write writes one file as the user.
-func (u *upload) write(path string, from io.Reader) error {
+func (u *upload) write(ctx context.Context, path string, from io.Reader) error {
 	if strings.ContainsRune(path, 0) {
 		return &status{http.StatusBadRequest, "the path has a NUL byte"}
 	}
 	var file *os.File
 	var info os.FileInfo
-	err := u.files.Runner.Do(u.user, func(account users.User) (err error) {
+	err := u.files.Runner.Do(ctx, u.user, func(account users.User) (err error) {
 		path = spawn.Resolve(account, path)
 		if u.seen[path] {
 			return &status{http.StatusBadRequest, fmt.Sprintf("you cannot upload multiple files to the same path '%s' in one upload request, only the first specified file was uploaded", path)}

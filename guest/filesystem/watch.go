@@ -36,7 +36,7 @@ func NewWatchers(runner AsUser) *watch.Set {
 // WatchDir streams what changes in a directory until the client, or its time, ends.
 func (s *Service) WatchDir(ctx context.Context, req *connect.Request[filesystem.WatchDirRequest], stream *connect.ServerStream[filesystem.WatchDirResponse]) error {
 	m := req.Msg
-	w, err := s.Watchers.Open(s.User(req.Header()), m.Path, watch.Options{Recursive: m.Recursive, Entries: m.IncludeEntry, Network: m.AllowNetworkMounts})
+	w, err := s.Watchers.Open(ctx, s.User(req.Header()), m.Path, watch.Options{Recursive: m.Recursive, Entries: m.IncludeEntry, Network: m.AllowNetworkMounts})
 	if err != nil {
 		return rpcError(err)
 	}
@@ -99,9 +99,9 @@ func keepalive(h http.Header) time.Duration {
 }
 
 // CreateWatcher begins to watch a directory for a client that polls.
-func (s *Service) CreateWatcher(_ context.Context, req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
+func (s *Service) CreateWatcher(ctx context.Context, req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
 	m := req.Msg
-	w, err := s.Watchers.Open(s.User(req.Header()), m.Path, watch.Options{Recursive: m.Recursive, Entries: m.IncludeEntry, Network: m.AllowNetworkMounts})
+	w, err := s.Watchers.Open(ctx, s.User(req.Header()), m.Path, watch.Options{Recursive: m.Recursive, Entries: m.IncludeEntry, Network: m.AllowNetworkMounts})
 	if err != nil {
 		return nil, rpcError(err)
 	}
@@ -110,7 +110,7 @@ func (s *Service) CreateWatcher(_ context.Context, req *connect.Request[filesyst
 
 // GetWatcherEvents returns what has changed since the last time.
 func (s *Service) GetWatcherEvents(_ context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
-	w := s.Watchers.Find(req.Msg.WatcherId)
+	w := s.Watchers.Ask(req.Msg.WatcherId)
 	if w == nil {
 		return nil, noWatcher(req.Msg.WatcherId)
 	}

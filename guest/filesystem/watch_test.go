@@ -22,7 +22,7 @@ import (
 // apart is direct on a thread of its own, whose current directory may change.
 type apart struct{ direct }
 
-func (a apart) Do(name string, f func(users.User) error) error {
+func (a apart) Do(ctx context.Context, name string, f func(users.User) error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -30,7 +30,7 @@ func (a apart) Do(name string, f func(users.User) error) error {
 			done <- err
 			return
 		}
-		done <- a.direct.Do(name, f)
+		done <- a.direct.Do(ctx, name, f)
 	}()
 	return <-done
 }
@@ -167,5 +167,34 @@ func TestWhatCannotBeWatchedHasItsCode(t *testing.T) {
 		if connect.CodeOf(err) != want {
 			t.Errorf("watch %q: %v, want %v", path, err, want)
 		}
+	}
+}
+
+func TestAWatchEndsWithItsDirectory(t *testing.T) {
+	c, home := serve(t)
+	ctx := patience(t)
+	if err := os.Mkdir(home+"/d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := c.WatchDir(ctx, connect.NewRequest(&filesystem.WatchDirRequest{Path: "d"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	if !stream.Receive() || stream.Msg().GetStart() == nil {
+		t.Fatalf("first came %v, %v", stream.Msg(), stream.Err())
+	}
+	if _, err := c.Remove(ctx, connect.NewRequest(&filesystem.RemoveRequest{Path: "d"})); err != nil {
+		t.Fatal(err)
+	}
+	var last *filesystem.FilesystemEvent
+	for stream.Receive() {
+		last = stream.Msg().GetFilesystem()
+	}
+	if last.GetName() != "." || last.GetType() != filesystem.EventType_EVENT_TYPE_REMOVE {
+		t.Errorf("last came %v", last)
+	}
+	if err := stream.Err(); connect.CodeOf(err) != connect.CodeNotFound || !strings.Contains(err.Error(), home+"/d") {
+		t.Errorf("it ended with %v", err)
 	}
 }

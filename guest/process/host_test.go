@@ -87,7 +87,7 @@ func (h *host) Spawn(_ context.Context, q spawn.Request, fds [3]int) (*spawn.Chi
 
 func (h *host) Signal(pid int, sig syscall.Signal) error { return unix.Kill(pid, sig) }
 
-func (h *host) OpenPTY(string) (int, int, error) {
+func (h *host) OpenPTY(context.Context, string) (int, int, error) {
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, -1, err

@@ -75,7 +75,7 @@ func (t *Table) Start(ctx context.Context, user string, req *process.StartReques
 	if beyond != nil {
 		return nil, nil, invalid(outputFrom, "the output of a new process begins at 0")
 	}
-	ends, err := t.open(p, user, req)
+	ends, err := t.open(ctx, p, user, req)
 	if err != nil {
 		return nil, nil, startError(err)
 	}

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"os"
 	"sync"
@@ -46,9 +47,9 @@ func (e *ends) closeOurs() {
 }
 
 // open makes the descriptors of a process that is about to start.
-func (t *Table) open(p *Process, user string, req *process.StartRequest) (*ends, error) {
+func (t *Table) open(ctx context.Context, p *Process, user string, req *process.StartRequest) (*ends, error) {
 	if req.Pty != nil {
-		return t.openTerminal(p, user, req.Pty.GetSize())
+		return t.openTerminal(ctx, p, user, req.Pty.GetSize())
 	}
 	e := &ends{}
 	if req.Stdin == nil || *req.Stdin {
@@ -78,8 +79,8 @@ func (t *Table) open(p *Process, user string, req *process.StartRequest) (*ends,
 	return e, nil
 }
 
-func (t *Table) openTerminal(p *Process, user string, size *process.PTY_Size) (*ends, error) {
-	master, slave, err := t.terminals.OpenPTY(user)
+func (t *Table) openTerminal(ctx context.Context, p *Process, user string, size *process.PTY_Size) (*ends, error) {
+	master, slave, err := t.terminals.OpenPTY(ctx, user)
 	if err != nil {
 		return nil, err
 	}

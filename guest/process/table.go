@@ -46,7 +46,7 @@ type Groups interface {
 
 // Terminals opens terminals; *asuser.Runner does.
 type Terminals interface {
-	OpenPTY(user string) (master, slave int, err error)
+	OpenPTY(ctx context.Context, user string) (master, slave int, err error)
 }
 
 // Table holds the processes that were started in this sandbox. Its methods may

@@ -3,9 +3,11 @@ package watch
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"cubesandbox/guest/envdpb/filesystem"
 )
@@ -77,18 +79,18 @@ func TestWatchersAreBoundedAndThoseThatAreOverMakeRoom(t *testing.T) {
 	s, _ := newSet(t)
 	var ids []string
 	for range maxWatchers {
-		w, err := s.Open("user", "~", Options{})
+		w, err := s.Open(t.Context(), "user", "~", Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, s.Keep(w))
 	}
-	if _, err := s.Open("user", "~", Options{}); !errors.Is(err, ErrTooMany) {
+	if _, err := s.Open(t.Context(), "user", "~", Options{}); !errors.Is(err, ErrTooMany) {
 		t.Errorf("one too many: %v", err)
 	}
-	s.Find(ids[0]).end(ErrLost)
-	w, err := s.Open("user", "~", Options{})
-	if err != nil || s.Find(ids[0]) != nil {
+	s.Ask(ids[0]).end(ErrLost)
+	w, err := s.Open(t.Context(), "user", "~", Options{})
+	if err != nil || s.Ask(ids[0]) != nil {
 		t.Fatalf("in the place of one that is over: %v", err)
 	}
 	w.Close()
@@ -102,11 +104,58 @@ func TestWatchersAreBoundedAndThoseThatAreOverMakeRoom(t *testing.T) {
 	}
 }
 
+// TestAPolledWatcherThatIsForgottenMakesRoom: the one whose client has not asked for the
+// longest.
+func TestAPolledWatcherThatIsForgottenMakesRoom(t *testing.T) {
+	s, _ := newSet(t)
+	var ids []string
+	for range maxWatchers - 1 {
+		w, err := s.Open(t.Context(), "user", "~", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, s.Keep(w))
+	}
+	open(t, s, "~", Options{}) // a stream, which has its client
+	ago := func(id string, d time.Duration) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.kept[id].asked = s.kept[id].asked.Add(-d)
+	}
+	for i, id := range ids {
+		ago(id, min(time.Duration(i)*10*time.Second, forgotten-time.Minute))
+	}
+	if _, err := s.Open(t.Context(), "user", "~", Options{}); !errors.Is(err, ErrTooMany) {
+		t.Errorf("while all are asked for: %v", err)
+	}
+	ago(ids[3], time.Hour)
+	ago(ids[7], 2*time.Hour)
+	ago(ids[9], 3*time.Hour)
+	if s.Ask(ids[9]) == nil { // after all
+		t.Error("a watcher is gone though none was to be opened")
+	}
+	for _, id := range []string{ids[7], ids[3]} {
+		w, err := s.Open(t.Context(), "user", "~", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Keep(w); s.Ask(id) != nil || len(s.open) != maxWatchers {
+			t.Errorf("it is another that has made room; there are %d", len(s.open))
+		}
+	}
+	if _, err := s.Open(t.Context(), "user", "~", Options{}); !errors.Is(err, ErrTooMany) || len(s.kept) != maxWatchers-1 {
+		t.Errorf("in the end: %v, and %d are polled", err, len(s.kept))
+	}
+	for id := range maps.Clone(s.kept) {
+		s.Remove(id)
+	}
+}
+
 func TestAWatcherThatWouldWatchTooMuchSaysSo(t *testing.T) {
 	s, home := newSet(t)
 	do(t, os.MkdirAll(home+"/d/a", 0o755), os.Mkdir(home+"/e", 0o755))
 	s.watches = maxWatches - 2
-	if _, err := s.Open("user", "~", Options{Recursive: true}); !errors.Is(err, ErrTooMany) {
+	if _, err := s.Open(t.Context(), "user", "~", Options{Recursive: true}); !errors.Is(err, ErrTooMany) {
 		t.Errorf("four directories: %v", err)
 	}
 	w := open(t, s, "d", Options{Recursive: true})
@@ -123,7 +172,7 @@ func TestAWatcherThatWouldWatchTooMuchSaysSo(t *testing.T) {
 
 func TestAClosedWatcherSaysSo(t *testing.T) {
 	s, _ := newSet(t)
-	w, err := s.Open("user", "~", Options{})
+	w, err := s.Open(t.Context(), "user", "~", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

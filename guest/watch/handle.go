@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -14,21 +15,23 @@ import (
 type describer func(path string) *filesystem.EntryInfo
 
 // handle takes changes into account and reports them, in their order.
-func (w *Watcher) handle(changes []change) error {
+func (w *Watcher) handle(ctx context.Context, changes []change) error {
 	defer w.tree.settle()
 	if !w.needsUser(changes) {
 		return w.all(changes, nil)
 	}
-	err := w.set.runner.Do(w.user, func(users.User) error {
+	err := w.set.runner.Do(ctx, w.user, func(users.User) error {
 		if !w.options.Entries {
 			return w.all(changes, nil)
 		}
 		return w.all(changes, w.set.describe())
 	})
-	if err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrTooMany) && !errors.Is(err, ErrClosed) {
-		return fmt.Errorf("watch %s: %w", w.root, err)
+	for _, ours := range []error{nil, ErrLost, ErrTooMany, ErrGone, ErrClosed} {
+		if errors.Is(err, ours) {
+			return err
+		}
 	}
-	return err
+	return fmt.Errorf("watch %s: %w", w.root, err)
 }
 
 // needsUser reports whether the user's rights are needed to handle changes: to look at
@@ -66,6 +69,9 @@ func (w *Watcher) one(c change, describe describer) error {
 	if c.mask&unix.IN_IGNORED != 0 {
 		w.tree.drop(c.wd)
 		w.set.leave(1)
+		if n.parent == nil {
+			return fmt.Errorf("%w: %s; nothing of that name is watched", ErrGone, w.root)
+		}
 		return nil
 	}
 	rel := "."

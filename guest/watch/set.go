@@ -1,10 +1,12 @@
 package watch
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	"cubesandbox/guest/envdpb/filesystem"
 	"cubesandbox/guest/spawn"
@@ -19,6 +21,9 @@ const (
 	maxWatches = 32_768
 	// maxQueued is how much they may keep for their clients, in bytes, about.
 	maxQueued = 8 << 20
+	// forgotten is how long one that is polled keeps its place for sure, though nobody
+	// asks for what it has. A restore may move the clock: the time counts then too.
+	forgotten = 5 * time.Minute
 )
 
 // Set is all watchers of an agent. Its methods may be called concurrently.
@@ -29,9 +34,15 @@ type Set struct {
 
 	mu      sync.Mutex // guards all below
 	open    map[*Watcher]bool
-	kept    map[string]*Watcher // those that are polled, by their ids; they are open too
+	kept    map[string]*polled // by their ids; they are open too
 	watches int
 	queued  int // bytes
+}
+
+// polled is a watcher that a client asks for what it has.
+type polled struct {
+	*Watcher
+	asked time.Time // last
 }
 
 // NewSet returns a Set that looks at directories by runner. describe is called by it
@@ -39,13 +50,13 @@ type Set struct {
 func NewSet(runner AsUser, describe func() func(path string) *filesystem.EntryInfo) *Set {
 	return &Set{
 		runner: runner, describe: describe, kind: kindOf,
-		open: make(map[*Watcher]bool), kept: make(map[string]*Watcher),
+		open: make(map[*Watcher]bool), kept: make(map[string]*polled),
 	}
 }
 
 // Open watches a directory with the rights of a user. Whoever opened the watcher
-// closes it. Errors are those of this package, of AsUser, and *os.PathError.
-func (s *Set) Open(user, path string, o Options) (*Watcher, error) {
+// closes it; ctx is of the opening alone. Errors are those of this package, of AsUser, and *os.PathError.
+func (s *Set) Open(ctx context.Context, user, path string, o Options) (*Watcher, error) {
 	s.evict()
 	w := &Watcher{set: s, user: user, options: o}
 	s.mu.Lock()
@@ -61,58 +72,76 @@ func (s *Set) Open(user, path string, o Options) (*Watcher, error) {
 		s.remove(w)
 		return nil, err
 	}
-	err := s.runner.Do(user, func(u users.User) error { return w.begin(spawn.Resolve(u, path)) })
+	err := s.runner.Do(ctx, user, func(u users.User) error { return w.begin(spawn.Resolve(u, path)) })
 	if err != nil {
 		w.file.Close()
 		s.forget(w)
 		s.remove(w)
 		return nil, err
 	}
-	go w.run()
+	alive, stop := context.WithCancel(context.Background())
+	w.stop = stop
+	go w.run(alive)
 	return w, nil
 }
 
-// Keep gives a watcher an id, by which it is found until Remove closes it.
+// Keep gives a watcher an id, by which it is found until Remove closes it, or another
+// takes its place because nobody has asked for it for minutes.
 func (s *Set) Keep(w *Watcher) (id string) {
 	id = "w" + random(20)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept[id] = w
+	s.kept[id] = &polled{w, time.Now().Round(0)} // the clock that a restore moves too
 	return id
 }
 
-// Find returns the watcher of that id, nil if there is none.
-func (s *Set) Find(id string) *Watcher {
+// Ask returns the watcher of that id for its client, nil if there is none.
+func (s *Set) Ask(id string) *Watcher {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.kept[id]
+	p := s.kept[id]
+	if p == nil {
+		return nil
+	}
+	p.asked = time.Now().Round(0)
+	return p.Watcher
 }
 
 // Remove closes the watcher of that id, and reports whether there was one.
 func (s *Set) Remove(id string) bool {
 	s.mu.Lock()
-	w := s.kept[id]
+	p := s.kept[id]
 	delete(s.kept, id)
 	s.mu.Unlock()
-	if w != nil {
-		w.Close()
+	if p != nil {
+		p.Close()
 	}
-	return w != nil
+	return p != nil
 }
 
-// evict makes room, where there is none, by closing polled watchers that have lost
-// events: their clients have not asked for long.
+// evict makes room, where there is none, by closing polled watchers that are over; if
+// none is, the one whose client has not asked for the longest, after minutes.
 func (s *Set) evict() {
-	var kept map[string]*Watcher
+	var kept map[string]*polled
+	oldest, least := "", time.Now().Add(-forgotten)
 	s.mu.Lock()
 	if len(s.open) >= maxWatchers {
 		kept = maps.Clone(s.kept)
+		for id, p := range kept {
+			if p.asked.Before(least) {
+				oldest, least = id, p.asked
+			}
+		}
 	}
 	s.mu.Unlock()
-	for id, w := range kept {
-		if w.over() {
-			s.Remove(id)
+	room := false
+	for id, p := range kept {
+		if p.over() {
+			room = s.Remove(id) || room
 		}
+	}
+	if !room && oldest != "" {
+		s.Remove(oldest)
 	}
 }
 

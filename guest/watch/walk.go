@@ -122,7 +122,7 @@ func (w *Watcher) entry(dir *os.File, n *node, e os.DirEntry, names map[string]b
 
 // add watches an open directory: as the current one of this thread, so that it is the
 // same that was opened. It returns the directory's node, nil if it is in the tree at
-// another place already, by a mount.
+// another place as well, by a mount.
 func (w *Watcher) add(dir *os.File, n *node, mask uint32) (*node, error) {
 	if err := unix.Fchdir(int(dir.Fd())); err != nil {
 		return nil, nil // to be listed, but not to be entered
@@ -147,7 +147,7 @@ func (w *Watcher) add(dir *os.File, n *node, mask uint32) (*node, error) {
 	case known != nil && known.parent == n.parent && known.name == n.name:
 		return known, nil
 	case known != nil:
-		return nil, nil
+		return w.moved(dir, known, n), nil
 	}
 	w.tree.nodes[n.wd] = n
 	return n, nil

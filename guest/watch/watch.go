@@ -37,6 +37,8 @@ var (
 	ErrTooMany = errors.New("too many watches")
 	// ErrLost means that events were lost; what came before them was reported.
 	ErrLost = errors.New("events were lost")
+	// ErrGone means that the watched directory was removed, or its file system unmounted.
+	ErrGone = errors.New("the watched directory is gone")
 	// ErrClosed means that the watcher was closed.
 	ErrClosed = errors.New("the watcher is closed")
 )
@@ -66,7 +68,7 @@ type Options struct {
 // AsUser runs f with the rights of the user of that name, on a thread that has its
 // own current directory and is given up afterwards; *asuser.Runner does.
 type AsUser interface {
-	Do(name string, f func(users.User) error) error
+	Do(ctx context.Context, name string, f func(users.User) error) error
 }
 
 // Watcher watches one directory. Its methods may be called concurrently,
@@ -78,6 +80,7 @@ type Watcher struct {
 	options Options
 	file    *os.File // the inotify descriptor
 	raw     syscall.RawConn
+	stop    func()        // ends run's wait for others
 	done    chan struct{} // closed when run has ended
 	tree    tree          // only Open, and then run, uses it
 
@@ -110,7 +113,7 @@ func (w *Watcher) init() error {
 func (w *Watcher) More() <-chan struct{} { return w.more }
 
 // Take returns the events since the last time. When there are none and none will
-// come, it says why: ErrLost, ErrTooMany, ErrClosed, or that the user's rights
+// come, it says why: ErrLost, ErrTooMany, ErrGone, ErrClosed, or that the user's rights
 // could not be had.
 func (w *Watcher) Take() ([]Event, error) {
 	w.mu.Lock()
@@ -147,6 +150,7 @@ func (w *Watcher) end(why error) {
 		w.signalIf(true)
 	}
 	w.mu.Unlock()
+	w.stop()
 	w.file.Close() // run sees that
 }
 
@@ -173,13 +177,13 @@ func (w *Watcher) report(e Event) error {
 }
 
 // run reads events until the watcher is closed or over.
-func (w *Watcher) run() {
+func (w *Watcher) run(ctx context.Context) {
 	defer close(w.done)
 	defer w.set.forget(w)
 	for {
 		raw, err := w.read()
 		if err == nil {
-			err = w.handle(raw)
+			err = w.handle(ctx, raw)
 		}
 		if err != nil {
 			w.end(err)

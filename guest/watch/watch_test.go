@@ -23,7 +23,7 @@ import (
 // its own, which ends with the work.
 type direct struct{ home string }
 
-func (d direct) Do(name string, f func(users.User) error) error {
+func (d direct) Do(_ context.Context, name string, f func(users.User) error) error {
 	if name != "user" {
 		return fmt.Errorf("%w: '%s'", users.ErrUnknown, name)
 	}
@@ -57,7 +57,7 @@ func newSet(t *testing.T) (*Set, string) {
 
 func open(t *testing.T, s *Set, path string, o Options) *Watcher {
 	t.Helper()
-	w, err := s.Open("user", path, o)
+	w, err := s.Open(t.Context(), "user", path, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,6 +128,23 @@ func TestTheWatchedDirectoryItselfIsADot(t *testing.T) {
 	if got, want := until(t, w, "remove ."), []string{"chmod .", "rename .", "remove ."}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	<-w.done
+	if got, err := w.Take(); got != nil || !errors.Is(err, ErrGone) {
+		t.Errorf("then %v, %v", got, err)
+	}
+	if s.watches != 0 {
+		t.Errorf("%d watches are held", s.watches)
+	}
+}
+
+func TestADirectoryBelowThatIsRemovedEndsNothing(t *testing.T) {
+	s, home := newSet(t)
+	do(t, os.Mkdir(home+"/d", 0o755))
+	w := open(t, s, "~", Options{Recursive: true})
+	do(t, os.Remove(home+"/d"), os.Mkdir(home+"/d", 0o755))
+	until(t, w, "remove d", "create d")
+	do(t, file(home+"/d/f", ""))
+	until(t, w, "create d/f")
 }
 
 func TestEntriesComeWithWhatIsThere(t *testing.T) {
@@ -240,11 +257,11 @@ func TestWhatCannotBeWatchedIsRefused(t *testing.T) {
 		"none": os.ErrNotExist, "f": ErrNotDirectory, "fifo": ErrNotDirectory, "f/x": ErrNotDirectory,
 		"loop": unix.ELOOP, "a\x00b": unix.EINVAL,
 	} {
-		if _, err := s.Open("user", path, Options{}); !errors.Is(err, want) {
+		if _, err := s.Open(t.Context(), "user", path, Options{}); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", path, err, want)
 		}
 	}
-	if _, err := s.Open("nobody", "~", Options{}); !errors.Is(err, users.ErrUnknown) {
+	if _, err := s.Open(t.Context(), "nobody", "~", Options{}); !errors.Is(err, users.ErrUnknown) {
 		t.Errorf("unknown user: %v", err)
 	}
 	if len(s.open) != 0 || s.watches != 0 {
@@ -263,7 +280,7 @@ func TestNetworkFileSystemsAreWatchedOnlyIfThatIsAskedFor(t *testing.T) {
 		}
 		return 0x6969, nil
 	}
-	if _, err := s.Open("user", "d/mounted", Options{}); !errors.Is(err, ErrNetwork) {
+	if _, err := s.Open(t.Context(), "user", "d/mounted", Options{}); !errors.Is(err, ErrNetwork) {
 		t.Errorf("a network file system: %v", err)
 	}
 	open(t, s, "d/mounted", Options{Network: true})
