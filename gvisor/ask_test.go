@@ -122,8 +122,8 @@ func TestNobodyIsJudgedWhomAVerbHasStopped(t *testing.T) {
 	e, f := fakeEngine(t, 0)
 	s := newSandbox(e.keepers.current, current(lifeA, 1, keeperapi.StateRunning))
 	e.enter(s)
-	var during func() (*os.File, error)
-	dialing(t, e, func() (*os.File, error) { return during() })
+	during := make(chan func() (*os.File, error), 1)
+	dialing(t, e, func() (*os.File, error) { return (<-during)() })
 	late := fdrpc.Errorf(api.CodeTimeout, "the guest did not answer")
 	saves := make(chan bool, 1)
 	f.on(keeperapi.MethodSave, func(context.Context, *fdrpc.Request) error { saves <- true; return errors.New("it ends here") })
@@ -145,7 +145,7 @@ func TestNobodyIsJudgedWhomAVerbHasStopped(t *testing.T) {
 		{"one that ends", func() (*os.File, error) { s.unlock(); return nil, late }, cube.ErrConflict},
 		{"one at work, and the agent is well", func() (*os.File, error) { e.lock(boxID); return well(t) }, nil},
 	} {
-		during = c.during
+		during <- c.during
 		if err := e.Ask(t.Context(), boxID); !errors.Is(err, c.want) || errors.Is(err, cube.ErrAgent) != (c.want == cube.ErrAgent) {
 			t.Errorf("%s: got %v, want %v", c.name, err, c.want)
 		}
