@@ -16,6 +16,7 @@ func (e *Engine) Ask(ctx context.Context, id cube.SandboxID) error {
 	if err != nil {
 		return err
 	}
+	ended := s.ended.Load()
 	l, info, _ := s.current()
 	switch info.State {
 	case cube.StateDead:
@@ -24,13 +25,14 @@ func (e *Engine) Ask(ctx context.Context, id cube.SandboxID) error {
 		return fmt.Errorf("ask the agent of %s: it is frozen: %w", id, cube.ErrConflict)
 	}
 	verdict := askAgent(ctx, l.control(), info.Generation)
-	// What was asked may have been ended or frozen while it was.
+	// What was asked may have been ended or stopped while it was: a save does that, too,
+	// whose life is running all the time for everybody else.
 	switch now, info, _ := s.current(); {
 	case verdict == nil:
 		return nil
 	case info.State == cube.StateDead:
 		return deadError(info)
-	case now != l || info.State != cube.StateRunning:
+	case now != l || info.State != cube.StateRunning || s.since(ended):
 		return fmt.Errorf("ask the agent of %s: another verb was at work: %w", id, cube.ErrConflict)
 	}
 	return verdict
@@ -46,7 +48,11 @@ func askAgent(ctx context.Context, dial agentclient.Dialer, gen cube.Generation)
 		return fmt.Errorf("%w: it can start no program: the init of the users' processes does not answer; a process inside has stopped it, traces it or keeps it busy", cube.ErrAgent)
 	case err == nil:
 		return nil
-	case errors.Is(err, network.ErrTimeout), errors.Is(err, network.ErrUnreachable), errors.Is(err, network.ErrLimit), isRefused(err):
+	case errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err() // it was not given the time to answer
+	case errors.Is(err, network.ErrLimit):
+		return fmt.Errorf("%w: nothing is known of the agent: %w", cube.ErrConflict, err)
+	case errors.Is(err, network.ErrTimeout), errors.Is(err, network.ErrUnreachable), isRefused(err):
 		return fmt.Errorf("%w: it takes no connection: %w", cube.ErrAgent, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: it has not answered in time", cube.ErrAgent)

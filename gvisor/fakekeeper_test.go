@@ -67,7 +67,8 @@ func startFake(dir, version string) (_ *fakeKeeper, end func(), err error) {
 		k.kills <- q.Life
 		return nil, err
 	})
-	for _, method := range []string{keeperapi.MethodShutdown, keeperapi.MethodResume, keeperapi.MethodPause, keeperapi.MethodSave, keeperapi.MethodLabel, keeperapi.MethodUsage} {
+	k.handle(keeperapi.MethodUsage, func(*fdrpc.Request) (any, error) { return keeperapi.Usage{}, nil })
+	for _, method := range []string{keeperapi.MethodShutdown, keeperapi.MethodResume, keeperapi.MethodPause, keeperapi.MethodSave, keeperapi.MethodLabel} {
 		k.handle(method, func(*fdrpc.Request) (any, error) { return nil, nil })
 	}
 	l, err := fdrpc.Listen(filepath.Join(dir, keeperSocket), 0o600)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	cube "cubesandbox"
 	"cubesandbox/gvisor/keeperapi"
@@ -17,6 +18,8 @@ type sandbox struct {
 	id cube.SandboxID
 	// verb is held by the verb that is at work: one token.
 	verb chan struct{}
+	// ended is how many verbs have been at work.
+	ended atomic.Uint64
 
 	mu       sync.Mutex // guards the following
 	info     cube.Sandbox
@@ -118,7 +121,17 @@ func (e *Engine) lock(id cube.SandboxID) (*sandbox, error) {
 	return s, nil
 }
 
-func (s *sandbox) unlock() { <-s.verb }
+// unlock ends a verb.
+func (s *sandbox) unlock() {
+	s.ended.Add(1)
+	<-s.verb
+}
+
+// since reports whether a verb is at work, or has been since ended was as many: the life
+// may have been stopped for a while, whatever its state says.
+func (s *sandbox) since(ended uint64) bool {
+	return len(s.verb) > 0 || s.ended.Load() != ended // in this order: unlock counts first
+}
 
 func deadError(info cube.Sandbox) error {
 	return fmt.Errorf("sandbox %s: %w: %s: %s", info.ID, cube.ErrDead, info.Death.Reason, info.Death.Detail)

@@ -219,17 +219,6 @@ func mayUpgrade(r *http.Request, t target) bool {
 	return t.port != envdPort && !strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Upgrade"), ",")), "h2c")
 }
 
-// asAsked refuses a switch of protocols that the request has not asked for. ReverseProxy
-// would take one that names none, and leave open the connections of others.
-func asAsked(resp *http.Response) error {
-	asked, given := resp.Request.Header.Get("Upgrade"), resp.Header.Get("Upgrade")
-	switches := strings.Contains(strings.ToLower(strings.Join(resp.Header.Values("Connection"), ",")), "upgrade")
-	if asked == "" || !strings.EqualFold(asked, given) || !switches {
-		return fmt.Errorf("it switches to protocol %.64q, where %.64q was asked for", given, asked)
-	}
-	return nil
-}
-
 // strip takes an escaped prefix off a path.
 func strip(u *url.URL, prefix string) {
 	rest := strings.TrimPrefix(u.EscapedPath(), prefix)

@@ -40,7 +40,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.log.Debug("request", "sandbox", t.id, "port", t.port, "method", r.Method, "status", rec.status, "reset", rec.reset, "took", took)
 	}()
 	if no != nil {
-		say(rec, r, answer{Message: no.message, Code: no.status})
+		say(rec, r, no.answer())
 		return
 	}
 	p.serve(rec, r, t)

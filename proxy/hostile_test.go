@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -12,7 +13,7 @@ import (
 
 // answering has a port of a sandbox answer each connection by what does, which gets it when
 // the head of a request was read. over gets a message when a connection has ended.
-func (w *world) answering(does func(c net.Conn)) (host string, over chan error) {
+func (w *world) answering(port int, does func(c net.Conn)) (host string, over chan error) {
 	w.t.Helper()
 	id := w.sandbox()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -20,7 +21,7 @@ func (w *world) answering(does func(c net.Conn)) (host string, over chan error) 
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { ln.Close() })
-	w.at(id, 1, envdPort, ln.Addr().String())
+	w.at(id, 1, port, ln.Addr().String())
 	over = make(chan error, 100)
 	go func() {
 		for {
@@ -40,32 +41,60 @@ func (w *world) answering(does func(c net.Conn)) (host string, over chan error) 
 			}()
 		}
 	}()
-	return "49983-" + string(id) + ".localhost", over
+	return name(id, port), over
 }
 
 func text(s string) func(net.Conn) { return func(c net.Conn) { io.WriteString(c, s) } }
 
+// TestASwitchOfProtocolsThatNobodyAskedForIsRefusedAndItsConnectionEnded: envd may switch to
+// nothing, as it is asked for nothing; another port only to what it was asked for.
 func TestASwitchOfProtocolsThatNobodyAskedForIsRefusedAndItsConnectionEnded(t *testing.T) {
-	for name, answer := range map[string]string{
-		"to something":   "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: cube-dial\r\n\r\n",
-		"to nothing":     "HTTP/1.1 101 Switching Protocols\r\n\r\n",
-		"to a websocket": "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+	const upgrade = "Connection: Upgrade\r\nUpgrade: "
+	for what, c := range map[string]struct {
+		answer string
+		asked  bool // for, by one who asks for a websocket
+	}{
+		"to something":           {answer: upgrade + "cube-dial"},
+		"to nothing":             {answer: "X: y"},
+		"to a websocket":         {answer: upgrade + "websocket", asked: true},
+		"to a longer one":        {answer: upgrade + "websocket2"},
+		"to what folds to it":    {answer: upgrade + "web\u017focket"},
+		"to what cannot be read": {answer: upgrade + "websocket\xff"},
+		"without saying so":      {answer: "Upgrade: websocket"},
+		"saying another thing":   {answer: "Connection: xupgrade\r\nUpgrade: websocket"},
+		"saying that it is none": {answer: "Connection: keep-alive, no-upgrade\r\nUpgrade: websocket"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			host, over := w.answering(text(answer))
+		for _, port := range []int{envdPort, 80} {
 			for _, headers := range [][]string{nil, {"Connection", "Upgrade", "Upgrade", "websocket"}} {
-				if code, body, _ := w.get(host, "/health", headers...); code != http.StatusBadGateway {
-					t.Errorf("got %d %s, want 502", code, body)
+				if c.asked && port == 80 && headers != nil {
+					continue
 				}
-				select {
-				case <-over:
-				case <-time.After(10 * time.Second):
-					t.Fatal("its connection stays open")
-				}
+				t.Run(fmt.Sprint(what, " at ", port, " where ", headers), func(t *testing.T) {
+					w := newWorld(t)
+					host, over := w.answering(port, text("HTTP/1.1 101 Switching Protocols\r\n"+c.answer+"\r\n\r\n"))
+					if code, body, _ := w.get(host, "/health", headers...); code != http.StatusBadGateway {
+						t.Errorf("got %d %s, want 502", code, body)
+					}
+					select {
+					case <-over:
+					case <-time.After(10 * time.Second):
+						t.Fatal("its connection stays open")
+					}
+				})
 			}
-		})
+		}
 	}
+}
+
+// TestASwitchToWhatWasAskedForIsTakenInAnyCase: names of protocols, and the token that says
+// that there is one, are words of ASCII.
+func TestASwitchToWhatWasAskedForIsTakenInAnyCase(t *testing.T) {
+	w := newWorld(t)
+	host, over := w.answering(80, text("HTTP/1.1 101 Switching Protocols\r\nConnection: keep-alive,\tUPGRADE\r\nUpgrade: WebSocket\r\n\r\n"))
+	c := w.dialPlain()
+	w.upgrade(c, host, "websocket")
+	c.Close()
+	<-over
 }
 
 func TestAnswersThatAreNoneEndInAnError(t *testing.T) {
@@ -81,7 +110,7 @@ func TestAnswersThatAreNoneEndInAnError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			host, over := w.answering(func(c net.Conn) { does(c); c.Close() })
+			host, over := w.answering(envdPort, func(c net.Conn) { does(c); c.Close() })
 			resp, err := client1.Do(w.request(http.MethodGet, host, "/health", nil))
 			if err == nil { // hints reach the client, who is the first to have enough of them
 				defer resp.Body.Close()

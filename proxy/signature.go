@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"hash"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -12,17 +14,32 @@ import (
 	"time"
 )
 
-// mostSearches is how many requests look for the sandbox of a signature at a time. Each
-// hashes once for every sandbox that there is (some 0.2 µs), and anybody may ask.
-const mostSearches = 2
+// Anybody may have the sandbox of a signature looked for. What is the same for all
+// sandboxes is hashed once; for each there is no more left to hash than its token, the
+// expiry and what did not fill a block of 64 bytes: some 0.3 µs, whatever was sent.
+const (
+	// mostSearches is how many requests look at a time.
+	mostSearches = 2
+	// searchTime is how long one waits for its turn.
+	searchTime = 5 * time.Second
+)
+
+// What a link may say, in bytes: no file has a longer path, no user a longer name, and
+// an expiry is no longer than the least int64.
+const (
+	mostPath   = 4096
+	mostUser   = 256
+	mostExpiry = len("-9223372036854775808")
+)
 
 // link is a signed URL of a file (E2B, envd's method signing), which says by its
 // signature who may use it: "v1_" and the SHA-256 of
 // path:operation:user:token[:expiration], in base64 without padding.
 type link struct {
-	signature  [sha256.Size]byte
-	head, tail string // what is hashed before and after the token
-	expires    string // in Unix seconds, empty for never
+	signature [sha256.Size]byte
+	begun     hash.Cloner // has hashed what is before the token
+	tail      string      // what is hashed after it
+	expires   string      // in Unix seconds, empty for never
 }
 
 // isLink reports whether a request for a file wants to be let in by its signature.
@@ -42,14 +59,30 @@ func linkOf(r *http.Request) (link, bool) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		op = "write"
 	}
+	if !mayBe(q) {
+		return link{}, false
+	}
 	l := linkFor(q, op)
 	copy(l.signature[:], sum)
 	return l, true
 }
 
+// mayBe reports whether the agent could take what a link says: of anything else it is
+// not asked whose it is.
+func mayBe(q url.Values) bool {
+	expires := q.Get("signature_expiration")
+	if len(q.Get("path")) > mostPath || len(q.Get("username")) > mostUser || len(expires) > mostExpiry {
+		return false
+	}
+	_, err := strconv.ParseInt(expires, 10, 64)
+	return err == nil || expires == ""
+}
+
 // linkFor is one that is not signed yet.
 func linkFor(q url.Values, op string) link {
-	l := link{head: q.Get("path") + ":" + op + ":" + q.Get("username") + ":", expires: q.Get("signature_expiration")}
+	begun := sha256.New()
+	io.WriteString(begun, q.Get("path")+":"+op+":"+q.Get("username")+":")
+	l := link{begun: begun.(hash.Cloner), expires: q.Get("signature_expiration")}
 	if l.expires != "" {
 		l.tail = ":" + l.expires
 	}
@@ -64,7 +97,12 @@ func (l link) fits(token string) bool {
 }
 
 func (l link) sign(token string) [sha256.Size]byte {
-	return sha256.Sum256([]byte(l.head + token + l.tail))
+	h, err := l.begun.Clone()
+	if err != nil {
+		panic(err) // those of the standard library do not fail
+	}
+	io.WriteString(h, token+l.tail)
+	return [sha256.Size]byte(h.Sum(nil))
 }
 
 // expired is as the agent, which is asked later, sees it.
@@ -84,8 +122,8 @@ func (p *Proxy) bySignature(r *http.Request) (target, *refusal) {
 	if !ok {
 		return target{}, no
 	}
-	if err := p.search(r.Context()); err != nil {
-		panic(http.ErrAbortHandler) // nobody waits
+	if !p.search(r.Context()) {
+		return target{}, &refusal{http.StatusServiceUnavailable, "Too many look for the sandbox of a signature; try again, or name the sandbox"}
 	}
 	id, ok := p.sandboxes.ByToken(l.fits)
 	<-p.searches
@@ -98,12 +136,17 @@ func (p *Proxy) bySignature(r *http.Request) (target, *refusal) {
 	return target{id: id, port: envdPort}, nil
 }
 
-// search waits for the turn of a search, which is over with <-p.searches.
-func (p *Proxy) search(ctx context.Context) error {
+// search waits for the turn of a search, which is over with <-p.searches; false when it
+// has not come in time.
+func (p *Proxy) search(ctx context.Context) bool {
+	late := time.NewTimer(searchTime)
+	defer late.Stop()
 	select {
 	case p.searches <- struct{}{}:
-		return nil
+		return true
+	case <-late.C:
+		return false
 	case <-ctx.Done():
-		return ctx.Err()
+		panic(http.ErrAbortHandler) // nobody waits
 	}
 }

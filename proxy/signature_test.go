@@ -4,10 +4,12 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	cube "cubesandbox"
@@ -107,6 +109,54 @@ func TestWhatHasNotTheFormOfASignatureIsNotLookedFor(t *testing.T) {
 	}
 	if w.get("", "/files?path=x&signature=v1_"+strings.Repeat("A", 43)); w.searched() != 1 {
 		t.Errorf("%d searches for one of the right form", w.searched())
+	}
+}
+
+// TestALinkThatNoAgentCouldTakeIsNotLookedFor: it cannot be made dear by what it says.
+func TestALinkThatNoAgentCouldTakeIsNotLookedFor(t *testing.T) {
+	w := newWorld(t)
+	id := w.sandbox()
+	w.serve(id, 1, envdPort, echo("a"))
+	get := func(path, user, expires string) (int, string) {
+		q := url.Values{"path": {path}, "username": {user}, "signature_expiration": {expires}}
+		q.Set("signature", signed(q, "read", w.routes[id].AccessToken))
+		status, body, _ := w.get("", "/files?"+q.Encode())
+		return status, body
+	}
+	for what, l := range map[string][3]string{
+		"path":            {strings.Repeat("x", mostPath+1), "", ""},
+		"user":            {"x", strings.Repeat("u", mostUser+1), ""},
+		"expiry":          {"x", "", "9223372036854775808"},
+		"no expiry":       {"x", "", "tomorrow"},
+		"a padded expiry": {"x", "", strings.Repeat("0", mostExpiry) + "4000000000"},
+	} {
+		if status, body := get(l[0], l[1], l[2]); status != http.StatusUnauthorized || !strings.Contains(body, "invalid signature") || w.searched() != 0 {
+			t.Errorf("%s: got %d %q after %d searches", what, status, body, w.searched())
+		}
+	}
+	if status, _ := get(strings.Repeat("x", mostPath), strings.Repeat("u", mostUser), "9223372036854775807"); status != http.StatusOK || w.searched() != 1 {
+		t.Errorf("the longest: got %d after %d searches", status, w.searched())
+	}
+}
+
+// TestWhoseTurnToSearchDoesNotComeIsToldToComeAgain: the slots are held for longer than
+// anybody waits.
+func TestWhoseTurnToSearchDoesNotComeIsToldToComeAgain(t *testing.T) {
+	w := newWorld(t)
+	good := w.fileURL(w.sandbox(), "")
+	synctest.Test(t, func(t *testing.T) {
+		w.p.searches = make(chan struct{}) // nobody's turn comes
+		began, rec := time.Now(), httptest.NewRecorder()
+		w.p.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "http://localhost"+good, nil))
+		if rec.Code != http.StatusServiceUnavailable || rec.Header().Get("Retry-After") == "" {
+			t.Errorf("got %d %v %s", rec.Code, rec.Header(), rec.Body)
+		}
+		if took := time.Since(began); took != searchTime {
+			t.Errorf("it took %v", took)
+		}
+	})
+	if w.searched() != 0 {
+		t.Errorf("%d searches", w.searched())
 	}
 }
 

@@ -41,6 +41,15 @@ type refusal struct {
 	message string
 }
 
+// answer is what the client hears, who may come again where it is for no fault of his.
+func (f *refusal) answer() answer {
+	a := answer{Message: f.message, Code: f.status}
+	if f.status == http.StatusServiceUnavailable {
+		a.retryAfter = 1
+	}
+	return a
+}
+
 // hostOnly is a Host header's name in lower case, without port and brackets.
 // Brackets are for addresses alone.
 func hostOnly(host string) (name string, ok bool) {

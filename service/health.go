@@ -19,6 +19,9 @@ const (
 	// idle sandbox is not woken.
 	askAgain  = time.Second
 	askSeldom = 5 * time.Second
+	// mostUnknown is how many questions in a row that tell nothing a doubt gets (a verb was
+	// at work, the keeper was just started again): with their pauses some 20 s.
+	mostUnknown = 6
 )
 
 // health is what is known of a sandbox's agent. The box's mu guards it.
@@ -58,11 +61,13 @@ func (b *box) examined() {
 	b.health.asking = false
 }
 
-// diagnose asks the agent of a sandbox until it is well, or its life is over.
+// diagnose asks the agent of a sandbox until it is well, or its life is over, or it cannot
+// be found out whether anything is wrong.
 func (s *Service) diagnose(b *box) {
 	defer b.examined()
 	again := time.NewTimer(0)
 	defer again.Stop()
+	unknown := 0
 	for wait := askAgain; ; wait = min(2*wait, askSeldom) {
 		select {
 		case <-again.C:
@@ -72,8 +77,13 @@ func (s *Service) diagnose(b *box) {
 			return
 		}
 		gen, err := s.askAgent(b.id)
+		if s.ctx.Err() != nil {
+			return // what went wrong may be that
+		}
+		unknown++
 		switch {
 		case errors.Is(err, cube.ErrAgent):
+			unknown = 0
 			if b.sicken(gen, err.Error()) {
 				s.log.Warn("a sandbox is unhealthy", "sandbox", b.id, "generation", gen, "reason", err)
 			}
@@ -82,8 +92,11 @@ func (s *Service) diagnose(b *box) {
 				s.log.Info("a sandbox is no longer unhealthy", "sandbox", b.id, "generation", gen)
 			}
 			return
-		case errors.Is(err, cube.ErrNotFound), errors.Is(err, cube.ErrDead), !b.isSick():
-			return // there is nobody to be asked, or nothing is known
+		case errors.Is(err, cube.ErrNotFound), errors.Is(err, cube.ErrDead):
+			return // there is nobody to be asked
+		case unknown >= mostUnknown && !b.isSick():
+			s.log.Debug("it cannot be found out how a sandbox is", "sandbox", b.id, "error", err)
+			return // the next doubt begins again
 		}
 		again.Reset(wait)
 	}

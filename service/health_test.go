@@ -1,8 +1,14 @@
 package service
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	cube "cubesandbox"
@@ -106,6 +112,86 @@ func TestNobodyIsAskedWhoDoesNotRun(t *testing.T) {
 	must(t, err)
 	if n := w.m.Asked(); n != 0 || got.Unhealthy != nil {
 		t.Errorf("a paused sandbox was asked %d times and is %+v", n, got.Unhealthy)
+	}
+}
+
+// asking is an engine that says something else when it is asked how an agent is.
+type asking struct {
+	cube.Engine
+	ask func(ctx context.Context) error
+}
+
+func (a asking) Ask(ctx context.Context, id cube.SandboxID) error {
+	if err := a.ask(ctx); err != nil {
+		return err
+	}
+	return a.Engine.Ask(ctx, id)
+}
+
+// TestADoubtThatMeetsAVerbIsKept: nothing is learnt while one is at work, nor while the
+// keeper is away; then it is asked again.
+func TestADoubtThatMeetsAVerbIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var asked atomic.Int32
+		w.reopenOver(func(c *Config) {
+			c.Engine = asking{c.Engine, func(context.Context) error {
+				return [...]error{cube.ErrConflict, cube.ErrUnavailable, nil}[min(2, asked.Add(1)-1)]
+			}}
+		})
+		r := w.create()
+		w.m.Silence(r.ID, "it takes no connection")
+		w.s.Doubt(r.ID, r.Generation)
+		w.unhealthyAs(r.ID, "it takes no connection")
+		if n := asked.Load(); n < 3 {
+			t.Errorf("asked %d times", n)
+		}
+	})
+}
+
+// TestADoubtOfWhichNothingCanBeLearntEnds: and says nothing of the sandbox; the next one
+// begins again.
+func TestADoubtOfWhichNothingCanBeLearntEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var asked atomic.Int32
+		w.reopenOver(func(c *Config) {
+			c.Engine = asking{c.Engine, func(context.Context) error { asked.Add(1); return cube.ErrConflict }}
+		})
+		r := w.create()
+		for i := range 2 {
+			w.s.Doubt(r.ID, r.Generation)
+			<-time.After(time.Hour)
+			if n := asked.Load(); n != int32(i+1)*mostUnknown {
+				t.Errorf("asked %d times for %d doubts, want %d for each", n, i+1, mostUnknown)
+			}
+		}
+		if got, err := w.s.Get(t.Context(), r.ID); err != nil || got.Unhealthy != nil {
+			t.Errorf("it is %+v (%v)", got.Unhealthy, err)
+		}
+	})
+}
+
+// TestAStopOfTheServerIsNotTheSandboxsFault: the question that it cuts off says nothing.
+func TestAStopOfTheServerIsNotTheSandboxsFault(t *testing.T) {
+	w := newWorld(t)
+	begun := make(chan struct{})
+	var log bytes.Buffer
+	w.reopenOver(func(c *Config) {
+		c.Log = slog.New(slog.NewTextHandler(&log, nil))
+		c.Engine = asking{c.Engine, func(ctx context.Context) error {
+			close(begun)
+			<-ctx.Done()
+			return fmt.Errorf("%w: %w", cube.ErrAgent, ctx.Err())
+		}}
+	})
+	r := w.create()
+	w.s.Doubt(r.ID, r.Generation)
+	<-begun
+	w.close()
+	w.open()
+	if text := log.String(); strings.Contains(text, "unhealthy") {
+		t.Errorf("it was judged: %s", text)
 	}
 }
 

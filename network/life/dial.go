@@ -46,7 +46,7 @@ func (l *Life) Dial(ctx context.Context, t Target) (*os.File, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	n, err := l.admit()
+	n, err := l.admit(t.Control)
 	if err != nil {
 		return nil, err
 	}

@@ -16,9 +16,14 @@ import (
 	"cubesandbox/network/link"
 )
 
-// MaxConnections to one guest, those included whose end the guest has not
-// acknowledged yet.
-const MaxConnections = 1024
+const (
+	// MaxConnections to one guest, those included whose end the guest has not
+	// acknowledged yet.
+	MaxConnections = 1024
+	// KeptForControl is how many more there may be to the agent's control port: whoever
+	// takes all the others must not keep the server from its agent.
+	KeptForControl = 16
+)
 
 // Life is one life. Safe for concurrent use.
 type Life struct {
@@ -31,7 +36,7 @@ type Life struct {
 
 	mu    sync.Mutex // guards the following
 	conns map[*conn]struct{}
-	taken int // of MaxConnections: conns and dials under way
+	taken int // conns and dials under way
 	dials uint64
 	over  error // why there are no more connections, or nil
 }
@@ -112,13 +117,17 @@ func (l *Life) Stats() api.Stats {
 
 // admit takes a place for a connection and returns how many are taken now. The
 // caller says l.wg.Done when its dial has ended.
-func (l *Life) admit() (int, error) {
+func (l *Life) admit(control bool) (int, error) {
+	most := MaxConnections
+	if control {
+		most += KeptForControl
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over != nil {
 		return 0, l.over
 	}
-	if l.taken == MaxConnections {
+	if l.taken >= most {
 		return 0, ErrLimit
 	}
 	l.taken++

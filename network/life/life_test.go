@@ -16,6 +16,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 
+	"cubesandbox/guest/agentapi"
 	"cubesandbox/network/api"
 	"cubesandbox/network/networktest"
 )
@@ -253,8 +254,11 @@ func TestTargetsThatAreRefusedUnseen(t *testing.T) {
 	}
 }
 
+// TestConnectionsAreLimitedAndPlacesComeBack: while all are taken the server still gets to the
+// agent, but no more often than there are places for that.
 func TestConnectionsAreLimitedAndPlacesComeBack(t *testing.T) {
 	l, g := plugged(t)
+	agent := g.Listen(t, agentapi.ControlPort, false)
 	ln := g.Listen(t, 8000, false)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -273,6 +277,20 @@ func TestConnectionsAreLimitedAndPlacesComeBack(t *testing.T) {
 	if _, err := tryDial(l, Target{Port: 8000}, time.Second); !errors.Is(err, ErrLimit) {
 		t.Errorf("got %v, want ErrLimit", err)
 	}
+	control := Target{Port: agentapi.ControlPort, Via: api.ViaDirect, Control: true}
+	for i := range KeptForControl {
+		c, err := tryDial(l, control, 5*time.Second)
+		if err != nil {
+			t.Fatalf("connection %d to the agent: %v", i+1, err)
+		}
+		open = append(open, c)
+	}
+	if _, err := tryDial(l, control, time.Second); !errors.Is(err, ErrLimit) {
+		t.Errorf("one more to the agent: got %v, want ErrLimit", err)
+	}
+	if _, err := tryDial(l, Target{Port: 8000, Via: api.ViaAgent}, time.Second); !errors.Is(err, ErrLimit) {
+		t.Errorf("a user's by way of the agent: got %v, want ErrLimit", err)
+	}
 	for _, c := range open {
 		c.Close()
 	}
@@ -288,6 +306,7 @@ func TestConnectionsAreLimitedAndPlacesComeBack(t *testing.T) {
 	}
 	ln.(*gonet.TCPListener).Shutdown()
 	ln.Close()
+	agent.Close()
 	l.Close()
 	wg.Wait()
 }

@@ -31,7 +31,8 @@ type UnsavableFile interface {
 // SaveRefusedError is the error of a save that is refused because of what an
 // application has open.
 type SaveRefusedError struct {
-	// PID is the process's ID in its own PID namespace, and Name its name.
+	// PID is the process's ID in its own PID namespace, as whoever looks for it
+	// there sees it, and Name its name.
 	PID  ThreadID
 	Name string
 	// FD is a file descriptor of the process, File the path of its file, and
@@ -46,36 +47,73 @@ func (e *SaveRefusedError) Error() string {
 }
 
 // checkSavable returns a SaveRefusedError if a task has a file open that cannot
-// be saved. Of several it names that of the lowest PID.
+// be saved. Of several it names that of the process with the lowest PID in the
+// root PID namespace, and of its files that with the lowest descriptor.
 //
 // Preconditions: The kernel must be paused.
 func (k *Kernel) checkSavable(ctx context.Context) error {
-	var refused *SaveRefusedError
-	seen := make(map[*FDTable]struct{})
 	k.tasks.mu.RLock()
 	defer k.tasks.mu.RUnlock()
-	for t := range k.tasks.Root.tids {
-		// We can skip locking Task.mu here since the kernel is paused.
-		if _, ok := seen[t.fdTable]; ok || t.fdTable == nil {
+	var refused *SaveRefusedError
+	var first *Task
+	for table, t := range k.tasks.Root.fdTables() {
+		if first != nil && k.tasks.Root.precedes(first, t) {
 			continue
 		}
-		seen[t.fdTable] = struct{}{}
-		pid := t.tg.pidns.tgids[t.tg]
-		t.fdTable.ForEach(ctx, func(fd int32, file *vfs.FileDescription, _ FDFlags) bool {
-			f, ok := file.Impl().(UnsavableFile)
-			if !ok {
-				return true
-			}
-			why := f.Unsavable()
-			if why != "" && (refused == nil || pid < refused.PID) {
-				refused = &SaveRefusedError{PID: pid, Name: t.tg.leader.Name(), FD: fd, File: k.pathOf(ctx, t, file), Why: why}
-			}
-			return why == ""
-		})
+		if r := k.unsavable(ctx, t, table); r != nil {
+			refused, first = r, t
+		}
 	}
 	if refused == nil {
 		return nil
 	}
+	return refused
+}
+
+// fdTables returns the tables of all tasks, each with the first of its tasks.
+//
+// Preconditions: The kernel must be paused, and the TaskSet mutex must be locked.
+func (ns *PIDNamespace) fdTables() map[*FDTable]*Task {
+	tables := make(map[*FDTable]*Task)
+	for t := range ns.tids {
+		// We can skip locking Task.mu here since the kernel is paused.
+		if t.fdTable == nil {
+			continue // t is exiting
+		}
+		if other, ok := tables[t.fdTable]; !ok || ns.precedes(t, other) {
+			tables[t.fdTable] = t
+		}
+	}
+	return tables
+}
+
+// precedes orders tasks by PID, and those of one process by thread ID.
+//
+// Preconditions: The TaskSet mutex must be locked.
+func (ns *PIDNamespace) precedes(a, b *Task) bool {
+	if a.tg != b.tg {
+		return ns.tgids[a.tg] < ns.tgids[b.tg]
+	}
+	return ns.tids[a] < ns.tids[b]
+}
+
+// unsavable returns the first file of t's table that cannot be saved, or nil.
+//
+// Preconditions: The kernel must be paused, and the TaskSet mutex must be locked.
+func (k *Kernel) unsavable(ctx context.Context, t *Task, table *FDTable) *SaveRefusedError {
+	var refused *SaveRefusedError
+	table.ForEach(ctx, func(fd int32, file *vfs.FileDescription, _ FDFlags) bool {
+		f, ok := file.Impl().(UnsavableFile)
+		if !ok {
+			return true
+		}
+		why := f.Unsavable()
+		if why == "" {
+			return true
+		}
+		refused = &SaveRefusedError{PID: t.tg.pidns.tgids[t.tg], Name: t.tg.leader.Name(), FD: fd, File: k.pathOf(ctx, t, file), Why: why}
+		return false
+	})
 	return refused
 }
 
