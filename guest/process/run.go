@@ -46,7 +46,7 @@ func (t *Table) Run(ctx context.Context, q spawn.Request, max int) (output []byt
 	child, err := starter.Spawn(ctx, q, [3]int{null, theirs, theirs})
 	unix.Close(theirs)
 	if err != nil {
-		t.groups.Remove(q.Cgroup)
+		t.discard(q.Cgroup)
 		return nil, 0, err
 	}
 	t.count(1)
