@@ -77,8 +77,15 @@ func (c *Child) Done() <-chan struct{} { return c.done }
 // Status is how the process ended, once Done is closed.
 func (c *Child) Status() unix.WaitStatus { return c.status }
 
+// devNull is what every init has as its standard descriptors. It is not our own: users'
+// root can open what init has open. It is kept: users' root can remove the device.
+var devNull = sync.OnceValues(func() (int, error) {
+	return unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+})
+
 // Launch starts an init from the agent's own program and returns when its
-// namespaces are set up.
+// namespaces are set up. Our working directory must be the mount of InfoDir: init's then
+// is the one of its namespace, wherever users' root has moved that.
 func Launch() (*Init, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -87,14 +94,11 @@ func Launch() (*Init, error) {
 	ours, theirs := os.NewFile(uintptr(pair[0]), "init"), pair[1]
 	defer ours.Close()
 	defer unix.Close(theirs)
-	// Not our own: users' root can open what init has open.
-	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	null, err := devNull()
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/null: %w", err)
 	}
-	defer unix.Close(null)
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{"cube-guest", "init"}, &syscall.ProcAttr{
-		Dir:   "/",
 		Files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(theirs)},
 		Sys:   &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Setsid: true},
 	})
