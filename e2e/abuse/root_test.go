@@ -71,11 +71,11 @@ mount -t tmpfs x /run/cube; mount -t tmpfs x /; umount -l /proc; umount -l /sys/
 
 func TestRootThatStopsAndKillsLeavesTheAgentAnsweringOrIsTheReason(t *testing.T) {
 	all(t, map[string]abuse{
-		"everything is killed":  {as: "root", want: answers, line: `sleep 1000 & sleep 1000 & echo ready; kill -9 -1; kill -9 1`},
+		"everything is killed":  {as: "root", want: answers, deed: true, line: `sleep 1000 & sleep 1000 & echo ready; kill -9 -1; kill -9 1`},
 		"everything is stopped": {as: "root", want: answers, line: `sleep 1000 & kill -STOP 1; echo ready; kill -STOP -1; kill -STOP $$`},
 		// Another init begins without what the first had found by its name.
-		"what init needs is elsewhere": {as: "root", want: answers, line: `echo ready; mv /run /r; rm /dev/null; mv /sys /s; mv /proc /p; mv /boot /b; kill -9 1`},
-		"what init needs is another":   {as: "root", want: answers, line: `echo ready; mv /run /r; mkdir -p /run; ln -s / /run/cube; echo mine >/boot_id; rm /dev/null; mkfifo /dev/null; kill -9 1`},
+		"what init needs is elsewhere": {as: "root", want: answers, deed: true, line: `echo ready; mv /run /r; rm /dev/null; mv /sys /s; mv /proc /p; mv /boot /b; kill -9 1`},
+		"what init needs is another":   {as: "root", want: answers, deed: true, line: `echo ready; mv /run /r; mkdir -p /run; ln -s / /run/cube; echo mine >/boot_id; rm /dev/null; mkfifo /dev/null; kill -9 1`},
 		"signals without an end": {as: "root", want: answers, line: python(`import os, signal
 print("ready", flush=True)
 while True:
