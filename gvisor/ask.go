@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	cube "cubesandbox"
 	"cubesandbox/guest/agentclient"
@@ -38,12 +39,18 @@ func (e *Engine) Ask(ctx context.Context, id cube.SandboxID) error {
 	return verdict
 }
 
+// maxReason bounds what an agent may say of why it is not well, in bytes.
+const maxReason = 200
+
 // askAgent asks the agent of a life once. What it says is taken for what a stranger says.
 func askAgent(ctx context.Context, dial agentclient.Dialer, gen cube.Generation) error {
 	status, err := agentclient.GetStatus(ctx, dial)
 	switch {
 	case err == nil && status.Generation != uint64(gen):
 		return fmt.Errorf("%w: it says that it is in generation %d of the sandbox, which is in %d", cube.ErrAgent, status.Generation, gen)
+	case err == nil && status.InitLate && status.InitGone != "":
+		why := strconv.QuoteToASCII(status.InitGone[:min(len(status.InitGone), maxReason)])
+		return fmt.Errorf("%w: it can start no program: the init of the users' processes has ended, and its successor has not begun: %s", cube.ErrAgent, why)
 	case err == nil && status.InitLate:
 		return fmt.Errorf("%w: it can start no program: the init of the users' processes does not answer; a process inside has stopped it, traces it or keeps it busy", cube.ErrAgent)
 	case err == nil:

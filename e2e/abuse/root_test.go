@@ -1,9 +1,13 @@
 package abuse
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"strings"
 	"testing"
 
+	"cubesandbox/client"
 	"cubesandbox/e2e/lab"
 )
 
@@ -67,8 +71,11 @@ mount -t tmpfs x /run/cube; mount -t tmpfs x /; umount -l /proc; umount -l /sys/
 
 func TestRootThatStopsAndKillsLeavesTheAgentAnsweringOrIsTheReason(t *testing.T) {
 	all(t, map[string]abuse{
-		"everything is killed":  {as: "root", want: answers, line: `sleep 1000 & sleep 1000 & echo ready; kill -9 -1; kill -9 1`},
+		"everything is killed":  {as: "root", want: answers, deed: true, line: `sleep 1000 & sleep 1000 & echo ready; kill -9 -1; kill -9 1`},
 		"everything is stopped": {as: "root", want: answers, line: `sleep 1000 & kill -STOP 1; echo ready; kill -STOP -1; kill -STOP $$`},
+		// Another init begins without what the first had found by its name.
+		"what init needs is elsewhere": {as: "root", want: answers, deed: true, line: `echo ready; mv /run /r; rm /dev/null; mv /sys /s; mv /proc /p; mv /boot /b; kill -9 1`},
+		"what init needs is another":   {as: "root", want: answers, deed: true, line: `echo ready; mv /run /r; mkdir -p /run; ln -s / /run/cube; echo mine >/boot_id; rm /dev/null; mkfifo /dev/null; kill -9 1`},
 		"signals without an end": {as: "root", want: answers, line: python(`import os, signal
 print("ready", flush=True)
 while True:
@@ -80,6 +87,33 @@ if libc.ptrace(16, 1, 0, 0) != 0: print("not traced", ctypes.get_errno(), flush=
 		"the control groups are gone": {as: "root", want: answers, line: `for f in $(find /sys/fs/cgroup -name cgroup.kill -o -name cgroup.freeze -o -name pids.max -o -name cgroup.procs); do echo 1 >$f; done 2>/dev/null
 rmdir /sys/fs/cgroup/* 2>/dev/null; echo ready; sleep 1000`},
 	})
+}
+
+// TestRootThatHasMovedWhatTheAgentShowsCannotWriteToIt: the agent writes there when the next
+// life begins, and must find it as it has left it.
+func TestRootThatHasMovedWhatTheAgentShowsCannotWriteToIt(t *testing.T) {
+	s.Guard(t)
+	b, err := s.API.Create(t.Context(), client.NewSandbox{Template: template})
+	noError(t, err, "make a sandbox")
+	root := func(line string) (string, error) {
+		g, err := s.API.Guest(b.ID, b.AccessToken)
+		noError(t, err, "get to it")
+		var said bytes.Buffer
+		_, err = g.Run(t.Context(), client.Command{Argv: []string{"/bin/bash", "-c", line}, User: "root", Stdout: &said, Stderr: &said})
+		return said.String(), err
+	}
+	said, err := root("mv /run /r; kill -9 1")
+	t.Logf("init is killed: %q, %v", said, err)
+	if got := look(t, b, ""); got != answers {
+		t.Fatalf("the outcome is %d, want %d", got, answers)
+	}
+	said, err = root(`cat /proc/sys/kernel/random/boot_id /r/cube/boot_id; (echo x >/r/cube/id) 2>&1; rm -f /r/cube/generation 2>&1; echo >/r/cube/subscribers/$$ && echo subscribed`)
+	noError(t, err, "look from inside")
+	lines := strings.Split(said, "\n")
+	if len(lines) != 6 || lines[0] == "" || lines[0] != lines[1] || lines[4] != "subscribed" || strings.Count(said, "Read-only file system") != 2 {
+		t.Errorf("inside it looks like this: %q", said)
+	}
+	noError(t, s.API.Kill(context.Background(), b.ID), "end it")
 }
 
 func TestRootCannotTakeTheNetworkAway(t *testing.T) {

@@ -241,7 +241,8 @@ func (a *Agent) status() agentapi.Status {
 	a.mu.Lock()
 	generation := a.generation
 	a.mu.Unlock()
-	return agentapi.Status{Generation: generation, Processes: a.table.Running(), MemoryBytes: a.memory.used(), InitLate: a.inits.late()}
+	late, gone := a.inits.late()
+	return agentapi.Status{Generation: generation, Processes: a.table.Running(), MemoryBytes: a.memory.used(), InitLate: late, InitGone: gone}
 }
 
 // quiesce closes every connection but the caller's and gives back the memory of

@@ -50,6 +50,9 @@ func openIdentity() (identity, error) {
 	if err != nil {
 		return identity{}, err
 	}
+	if err := dir.Chdir(); err != nil { // for spawn.Launch
+		return identity{}, err
+	}
 	i := identity{files: map[string]*os.File{}, dir: dir}
 	for _, name := range []string{infoID, infoMachineID, infoBootID} {
 		f, err := os.OpenFile(spawn.InfoDir+"/"+name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)

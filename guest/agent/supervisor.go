@@ -21,7 +21,13 @@ type supervisor struct {
 	mu   sync.Mutex // guards all below
 	init *spawn.Init
 	next chan struct{} // closed and replaced when there is a new init
+	// ended is since when there is no init; zero: there is one.
+	ended  time.Time
+	failed error // why the last start of one failed; nil: it did not
 }
+
+// absence is how long there may be no init before that is said.
+const absence = time.Second
 
 func newSupervisor(events *eventLog) *supervisor {
 	return &supervisor{events: events, next: make(chan struct{})}
@@ -46,12 +52,27 @@ func (s *supervisor) launch() (*spawn.Init, error) {
 		i.Kill()
 		return nil, err
 	}
+	s.present(i)
+	return i, nil
+}
+
+// present takes note of a new init.
+func (s *supervisor) present(i *spawn.Init) {
 	s.mu.Lock()
-	s.init = i
+	defer s.mu.Unlock()
+	s.init, s.ended, s.failed = i, time.Time{}, nil
 	close(s.next)
 	s.next = make(chan struct{})
-	s.mu.Unlock()
-	return i, nil
+}
+
+// absent takes note that there is no init, and why none could be started.
+func (s *supervisor) absent(failed error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended.IsZero() {
+		s.ended = time.Now()
+	}
+	s.failed = failed
 }
 
 // watch replaces init for as long as the agent lives. A guest that kills init
@@ -61,6 +82,7 @@ func (s *supervisor) watch(i *spawn.Init) {
 	for {
 		born := time.Now()
 		<-i.Done()
+		s.absent(nil)
 		s.events.add(agentapi.EventInitDied, "the users' init ended, and all processes with it")
 		for {
 			if time.Since(born) > time.Second {
@@ -74,17 +96,28 @@ func (s *supervisor) watch(i *spawn.Init) {
 				i = next
 				break
 			}
+			s.absent(err)
 			s.events.add(agentapi.EventInitDied, fmt.Sprintf("starting a new init failed: %v", err))
 			born = time.Now()
 		}
 	}
 }
 
-// late reports whether init owes an answer.
-func (s *supervisor) late() bool {
+// late reports whether no program can be started: init owes an answer, or there is none.
+// Then gone says what is known of why.
+func (s *supervisor) late() (late bool, gone string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.init != nil && s.init.Late()
+	switch {
+	case s.failed != nil:
+		return true, s.failed.Error()
+	case !s.ended.IsZero():
+		if time.Since(s.ended) < absence {
+			return false, ""
+		}
+		return true, "another has not begun yet"
+	}
+	return s.init != nil && s.init.Late(), ""
 }
 
 // replacement is how long a request waits for a new init.

@@ -164,5 +164,8 @@ type Status struct {
 	MemoryBytes int64 `json:"memoryBytes"`
 	// InitLate: the users' init has had more than a second for its answer to a request,
 	// so no program can be started. It is killed if it goes on for long.
+	// Or there has been none for as long, or none could be started.
 	InitLate bool `json:"initLate,omitempty"`
+	// InitGone is, where InitLate is for want of an init, why there is none.
+	InitGone string `json:"initGone,omitempty"`
 }

@@ -62,7 +62,9 @@ func mounts() uint32 {
 	if errno := mount(empty, text("/sys/fs/cgroup\x00"), empty, unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|strict); errno != 0 {
 		return errno
 	}
-	if errno := mount(empty, text("/run/cube\x00"), empty, unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|strict); errno != 0 {
+	// Where the agent shows what users are to know. Users' root may have moved what
+	// leads to it.
+	if errno := mount(empty, text(".\x00"), empty, unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|strict); errno != 0 {
 		return errno
 	}
 	if errno := mountBootID(); errno != 0 {
@@ -77,7 +79,7 @@ func mounts() uint32 {
 func mountBootID() uint32 {
 	const strict = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	empty, at := text("\x00"), text("/proc/sys/kernel/random/boot_id\x00")
-	if errno := mount(text("/run/cube/boot_id\x00"), at, empty, unix.MS_BIND); errno != 0 {
+	if errno := mount(text("boot_id\x00"), at, empty, unix.MS_BIND); errno != 0 {
 		return errno
 	}
 	return mount(empty, at, empty, unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|strict)

@@ -87,7 +87,7 @@ func (t *Table) Start(ctx context.Context, user string, req *process.StartReques
 	p.child, err = starter.Spawn(ctx, t.request(user, req, p.group), ends.theirs)
 	if err != nil {
 		ends.closeOurs()
-		t.groups.Remove(p.group)
+		t.discard(p.group)
 		return nil, nil, startError(err)
 	}
 	p.PID = p.child.PID

@@ -47,7 +47,7 @@ func (t *Table) Run(ctx context.Context, q spawn.Request, max int) (output []byt
 	unix.Close(theirs)
 	if err != nil {
 		ours.Close()
-		t.groups.Remove(q.Cgroup)
+		t.discard(q.Cgroup)
 		return nil, 0, err
 	}
 	t.count(1)

@@ -217,6 +217,16 @@ func (t *Table) leave(group string) {
 	t.left = append(t.left, group)
 }
 
+// discard takes note of a control group in which no process could be started. One may
+// have been all the same, for which nobody has waited.
+func (t *Table) discard(group string) {
+	if t.groups.Remove(group) {
+		return
+	}
+	t.groups.Kill(group)
+	t.leave(group)
+}
+
 // sweep removes the control groups that have become empty.
 func (t *Table) sweep() {
 	t.mu.Lock()

@@ -36,8 +36,8 @@ type Init struct {
 	accounts users.Cache
 	starting chan struct{} // holds one token: one request is on its way at a time
 	answers  chan answer   // of kindStarted, to whoever holds the token
-	writing  sync.Mutex
-	late     atomic.Int32 // how many requests have waited for longer than nudge
+	writing  chan struct{} // holds one token: one frame is sent at a time
+	late     atomic.Int32  // how many requests have waited for longer than nudge
 
 	mu       sync.Mutex // guards all below
 	children map[int]*Child
@@ -77,8 +77,15 @@ func (c *Child) Done() <-chan struct{} { return c.done }
 // Status is how the process ended, once Done is closed.
 func (c *Child) Status() unix.WaitStatus { return c.status }
 
+// devNull is what every init has as its standard descriptors. It is not our own: users'
+// root can open what init has open. It is kept: users' root can remove the device.
+var devNull = sync.OnceValues(func() (int, error) {
+	return unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+})
+
 // Launch starts an init from the agent's own program and returns when its
-// namespaces are set up.
+// namespaces are set up. Our working directory must be the mount of InfoDir: init's then
+// is the one of its namespace, wherever users' root has moved that.
 func Launch() (*Init, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -87,24 +94,18 @@ func Launch() (*Init, error) {
 	ours, theirs := os.NewFile(uintptr(pair[0]), "init"), pair[1]
 	defer ours.Close()
 	defer unix.Close(theirs)
-	// Not our own: users' root can open what init has open.
-	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	null, err := devNull()
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/null: %w", err)
 	}
-	defer unix.Close(null)
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{"cube-guest", "init"}, &syscall.ProcAttr{
-		Dir:   "/",
 		Files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(theirs)},
 		Sys:   &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Setsid: true},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start init: %w", err)
 	}
-	i := &Init{
-		pid: pid, starting: make(chan struct{}, 1), answers: make(chan answer, 1),
-		children: make(map[int]*Child), done: make(chan struct{}),
-	}
+	i := newInit(pid)
 	if err := i.connect(ours); err != nil {
 		unix.Kill(pid, unix.SIGKILL)
 		wait(pid)
@@ -112,6 +113,13 @@ func Launch() (*Init, error) {
 	}
 	go i.watch()
 	return i, nil
+}
+
+func newInit(pid int) *Init {
+	return &Init{
+		pid: pid, starting: make(chan struct{}, 1), answers: make(chan answer, 1), writing: make(chan struct{}, 1),
+		children: make(map[int]*Child), done: make(chan struct{}),
+	}
 }
 
 // connect waits until init is ready.
@@ -225,12 +233,7 @@ func (i *Init) Spawn(ctx context.Context, q Request, fds [3]int) (*Child, error)
 	if err != nil {
 		return nil, err
 	}
-	done, err := i.turn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	a, err := i.ask(appendFrame(nil, bareinit.KindSpawn, payload), unix.UnixRights(fds[:]...))
+	a, err := i.ask(ctx, appendFrame(nil, bareinit.KindSpawn, payload), unix.UnixRights(fds[:]...))
 	if err != nil {
 		return nil, err
 	}
@@ -263,26 +266,15 @@ func (i *Init) hurry() func() {
 // not when it has answered at last, or is dead.
 func (i *Init) Late() bool { return i.late.Load() > 0 }
 
-// write sends a frame. When init does not take it within patience it is killed.
-func (i *Init) write(frame, rights []byte) error {
-	i.writing.Lock()
-	defer i.writing.Unlock()
-	defer i.hurry()()
-	n, _, err := i.conn.WriteMsgUnix(frame, rights, nil)
-	if err == nil && n < len(frame) {
-		_, err = i.conn.Write(frame[n:])
-	}
-	if err != nil {
-		i.Kill()
-		return ErrInitDied
-	}
-	return nil
-}
-
 // Signal sends a signal to a child. Nothing happens if it has ended.
 func (i *Init) Signal(pid int, sig syscall.Signal) error {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(pid))
-	return i.write(appendFrame(nil, bareinit.KindSignal, binary.LittleEndian.AppendUint32(b, uint32(sig))), nil)
+	defer i.hurry()()
+	rest, err := i.begin(context.Background(), appendFrame(nil, bareinit.KindSignal, binary.LittleEndian.AppendUint32(b, uint32(sig))), nil)
+	if err != nil {
+		return err
+	}
+	return i.finish(rest)
 }
 
 // PID is init's number in the agent's PID namespace.

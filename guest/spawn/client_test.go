@@ -42,10 +42,8 @@ func fakeInit(t *testing.T) (*Init, *net.UnixConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &Init{
-		pid: cmd.Process.Pid, conn: conns[0], mntns: mntns, starting: make(chan struct{}, 1),
-		answers: make(chan answer, 1), children: make(map[int]*Child), done: make(chan struct{}),
-	}
+	i := newInit(cmd.Process.Pid)
+	i.conn, i.mntns = conns[0], mntns
 	go i.watch()
 	t.Cleanup(func() {
 		i.Kill()
