@@ -67,15 +67,10 @@ func linkOf(r *http.Request) (link, bool) {
 	return l, true
 }
 
-// mayBe reports whether the agent could take what a link says: of anything else it is
-// not asked whose it is.
+// mayBe reports whether a link is short enough for the agent to take it: for others
+// nobody is looked for.
 func mayBe(q url.Values) bool {
-	expires := q.Get("signature_expiration")
-	if len(q.Get("path")) > mostPath || len(q.Get("username")) > mostUser || len(expires) > mostExpiry {
-		return false
-	}
-	_, err := strconv.ParseInt(expires, 10, 64)
-	return err == nil || expires == ""
+	return len(q.Get("path")) <= mostPath && len(q.Get("username")) <= mostUser && len(q.Get("signature_expiration")) <= mostExpiry
 }
 
 // linkFor is one that is not signed yet.
