@@ -220,7 +220,10 @@ func (v *verifier) bringBack(b *box) error {
 	if b.auto && !again {
 		v.l.show("running sandboxes brought back by themselves")
 		return lab.Until(answerTime, "it is brought back by itself", func() error {
-			_, err := v.s.API.Get(v.ctx, b.ID)
+			got, err := v.s.API.Get(v.ctx, b.ID)
+			if err == nil && got.State != "running" {
+				err = fmt.Errorf("it is %s", got.State)
+			}
 			return err
 		})
 	}
