@@ -16,7 +16,6 @@ import (
 	"strings"
 	"testing"
 
-	"cubesandbox/client"
 	"cubesandbox/e2e/lab"
 )
 
@@ -48,12 +47,7 @@ func ready(ctx context.Context) error {
 	if err := buildTemplate(); err != nil {
 		return fmt.Errorf("template %s: %w", template, err)
 	}
-	b, err := s.API.Create(ctx, client.NewSandbox{Template: template})
-	if err != nil {
-		return err
-	}
-	_, err = lab.Shell(ctx, s.API, b, "true")
-	return errors.Join(err, s.API.Kill(ctx, b.ID))
+	return s.Warm(ctx, template)
 }
 
 func buildTemplate() error {

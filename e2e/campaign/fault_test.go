@@ -1,6 +1,10 @@
 package campaign
 
-import "testing"
+import (
+	"testing"
+
+	"cubesandbox/e2e/lab"
+)
 
 // TestNothingIsLostWhereverTheServerIsKilled: each verb is done once to learn the fail
 // points that it passes, and then once for each pass of each of them, with a server
@@ -10,11 +14,11 @@ import "testing"
 // image reads whole; and nothing is left.
 func TestNothingIsLostWhereverTheServerIsKilled(t *testing.T) {
 	keep(t)
-	ctx, chance := t.Context(), chance(t)
+	ctx, chance := t.Context(), lab.Chance(t, sampleSeed)
 	tb := &table{}
 	defer tb.store(t, "faults")
-	for _, v := range sample(chance, verbs(), form(3, -1, -1)) {
-		missed, cases := 0, sample(chance, tb.learn(t, v), form(3, -1, -1))
+	for _, v := range sample(chance, verbs(), lab.Pick(3, -1, -1)) {
+		missed, cases := 0, sample(chance, tb.learn(t, v), lab.Pick(3, -1, -1))
 		for _, at := range cases {
 			r, _ := strike(ctx, v, at)
 			tb.add(t, r)
@@ -35,15 +39,15 @@ func TestNothingIsLostWhereverTheServerIsKilled(t *testing.T) {
 // a verb, and the next one while it finishes that verb or takes it back.
 func TestNothingIsLostWhereTheNextServerIsKilledToo(t *testing.T) {
 	keep(t)
-	ctx, chance := t.Context(), chance(t)
+	ctx, chance := t.Context(), lab.Chance(t, sampleSeed)
 	tb := &table{}
 	defer tb.store(t, "faults-twice")
 	reached := 0
-	for _, v := range sample(chance, verbs(), form(1, -1, -1)) {
-		for _, at := range sample(chance, tb.learn(t, v), form(1, 1, 6)) {
+	for _, v := range sample(chance, verbs(), lab.Pick(1, -1, -1)) {
+		for _, at := range sample(chance, tb.learn(t, v), lab.Pick(1, 1, 6)) {
 			r, passed := strike(ctx, v, at)
 			tb.add(t, r)
-			for _, again := range sample(chance, passed, form(2, 1, 4)) {
+			for _, again := range sample(chance, passed, lab.Pick(2, 1, 4)) {
 				r, _ := strike(ctx, v, at, again)
 				tb.add(t, r)
 				if r.Reached {
@@ -62,12 +66,12 @@ func TestNothingIsLostWhereTheNextServerIsKilledToo(t *testing.T) {
 // server that goes on.
 func TestAVerbThatFailsAtABoundaryHappensOrDoesNot(t *testing.T) {
 	keep(t)
-	ctx, chance := t.Context(), chance(t)
+	ctx, chance := t.Context(), lab.Chance(t, sampleSeed)
 	tb := &table{}
 	defer tb.store(t, "failures")
-	for _, v := range sample(chance, verbs(), form(1, -1, -1)) {
+	for _, v := range sample(chance, verbs(), lab.Pick(1, -1, -1)) {
 		passed := tb.learn(t, v)
-		for _, c := range sample(chance, actions(passed), form(3, 2, -1)) {
+		for _, c := range sample(chance, actions(passed), lab.Pick(3, 2, -1)) {
 			r := trip(ctx, v, c.at, c.action)
 			tb.add(t, r)
 			if c.action == wait && !r.Answered {

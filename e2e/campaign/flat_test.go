@@ -27,7 +27,7 @@ import (
 // the guard) and the disk.
 func TestManyCreatesAndKillsLeaveNothing(t *testing.T) {
 	guard(t)
-	n := form(50, 500, 10_000)
+	n := lab.Pick(50, 500, 10_000)
 	createAndKill(t, n/5)
 	before := weigh(t)
 	createAndKill(t, n-n/5)

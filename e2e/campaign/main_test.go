@@ -43,17 +43,6 @@ func warm(ctx context.Context) error {
 	return errors.Join(startWitness(ctx, b, 1), users.Kill(ctx, b.ID))
 }
 
-// form is what a test is to do in make test, in make check and in make soak.
-func form[T any](test, check, soak T) T {
-	switch lab.Form() {
-	case "ci":
-		return check
-	case "long":
-		return soak
-	}
-	return test
-}
-
 func create(t *testing.T, n client.NewSandbox) client.Sandbox {
 	t.Helper()
 	if n.Template == "" {

@@ -1,6 +1,10 @@
 package campaign
 
-import "testing"
+import (
+	"testing"
+
+	"cubesandbox/e2e/lab"
+)
 
 // TestNothingIsLostWhateverElseIsKilledOrStopped: at each boundary of each verb the
 // server is held, and sentries, their agents, keeper, network process, or the last two
@@ -10,11 +14,11 @@ import "testing"
 // is left.
 func TestNothingIsLostWhateverElseIsKilledOrStopped(t *testing.T) {
 	keep(t)
-	ctx, chance := t.Context(), chance(t)
+	ctx, chance := t.Context(), lab.Chance(t, sampleSeed)
 	tb := &table{}
 	defer tb.store(t, "blows")
 	reached, cases := 0, 0
-	for _, v := range sample(chance, verbs(), form(2, -1, -1)) {
+	for _, v := range sample(chance, verbs(), lab.Pick(2, -1, -1)) {
 		passed := tb.learn(t, v)
 		type pair struct {
 			at boundary
@@ -26,7 +30,7 @@ func TestNothingIsLostWhateverElseIsKilledOrStopped(t *testing.T) {
 				pairs = append(pairs, pair{at, b})
 			}
 		}
-		pairs = sample(chance, pairs, form(2, 2, 40))
+		pairs = sample(chance, pairs, lab.Pick(2, 2, 40))
 		for _, p := range pairs {
 			r := hit(ctx, v, p.at, p.b)
 			cases++

@@ -20,7 +20,7 @@ import (
 // process, and the counter never goes back.
 func TestPauseAndResumeKeepEverythingForManyRounds(t *testing.T) {
 	guard(t)
-	rounds, mib := form(2, 20, 200), form(64, 64, 300)
+	rounds, mib := lab.Pick(2, 20, 200), lab.Pick(64, 64, 300)
 	next := make(chan int, 5)
 	for i := range cap(next) {
 		next <- i

@@ -19,7 +19,7 @@ import (
 // soakTime is how long the soak goes on; CUBE_SOAK_TIME is another.
 func soakTime(t *testing.T) time.Duration {
 	t.Helper()
-	d := form(5*time.Second, 20*time.Second, 3*time.Hour)
+	d := lab.Pick(5*time.Second, 20*time.Second, 3*time.Hour)
 	if text := os.Getenv("CUBE_SOAK_TIME"); text != "" {
 		var err error
 		if d, err = time.ParseDuration(text); err != nil {
@@ -37,8 +37,8 @@ func soakTime(t *testing.T) time.Duration {
 func TestHoursOfCheckpointsAndKillsLoseNothing(t *testing.T) {
 	guard(t)
 	d := soakTime(t)
-	k := &soak{t: t, chance: chance(t), every: min(time.Minute, d/8)}
-	for range form(2, 4, 4) {
+	k := &soak{t: t, chance: lab.Chance(t, sampleSeed), every: min(time.Minute, d/8)}
+	for range lab.Pick(2, 4, 4) {
 		k.boxes = append(k.boxes, k.begin(autoRecovered(t)))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), d)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -110,21 +109,6 @@ func (tb *table) store(t *testing.T, name string) {
 
 // sampleSeed decides which cases make test takes; CUBE_SEED has others taken.
 const sampleSeed = 4
-
-// chance is a test's, the same at each run, and another than that of other tests.
-func chance(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(sampleSeed)
-	if text := os.Getenv("CUBE_SEED"); text != "" {
-		if _, err := fmt.Sscan(text, &seed); err != nil {
-			t.Fatalf("CUBE_SEED: %v", err)
-		}
-	}
-	t.Logf("CUBE_SEED=%d", seed)
-	name := fnv.New64a()
-	name.Write([]byte(t.Name())) // never fails
-	return rand.New(rand.NewPCG(seed, name.Sum64()))
-}
 
 // sample returns n of all, in the order that they have; all where n is less than 0.
 func sample[T any](chance *rand.Rand, all []T, n int) []T {

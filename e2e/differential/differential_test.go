@@ -13,35 +13,12 @@ import (
 // sampleSeed decides which cases are taken; CUBE_SEED has others taken.
 const sampleSeed = 5
 
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	n := uint64(sampleSeed)
-	if text := os.Getenv("CUBE_SEED"); text != "" {
-		if _, err := fmt.Sscan(text, &n); err != nil {
-			t.Fatalf("CUBE_SEED: %v", err)
-		}
-	}
-	t.Logf("CUBE_SEED=%d", n)
-	return n
-}
-
-// form is what a test is to do in make test, in make check and in make soak.
-func form[T any](test, check, soak T) T {
-	switch lab.Form() {
-	case "ci":
-		return check
-	case "long":
-		return soak
-	}
-	return test
-}
-
 // differ runs one shape; in the long form again and again, each time with another seed,
 // until its share of the time is over.
 func differ(t *testing.T, sh shape) {
 	t.Helper()
-	sh.large = form[int64](8<<20, 64<<20, 64<<20)
-	first, end := seed(t), time.Now().Add(share(t))
+	sh.large = lab.Pick[int64](8<<20, 64<<20, 64<<20)
+	first, end := lab.Seed(t, sampleSeed), time.Now().Add(share(t))
 	for n := first; n == first || time.Now().Before(end); n++ {
 		again := func(t *testing.T) {
 			s.Guard(t)
@@ -78,29 +55,29 @@ func share(t *testing.T) time.Duration {
 // TestEachOperationHasInCopiesTheEffectThatItHasWhereNothingWasSaved: every operation
 // of the table, six generations.
 func TestEachOperationHasInCopiesTheEffectThatItHasWhereNothingWasSaved(t *testing.T) {
-	differ(t, shape{mode: guestapi.Both, generations: 6, rounds: form(1, 1, 3)})
+	differ(t, shape{mode: guestapi.Both, generations: 6, rounds: lab.Pick(1, 1, 3)})
 }
 
 func TestMemoryAlone(t *testing.T) {
-	differ(t, shape{mode: guestapi.MemoryOnly, generations: form(1, 6, 8), rounds: 1, most: form(3, 0, 0)})
+	differ(t, shape{mode: guestapi.MemoryOnly, generations: lab.Pick(1, 6, 8), rounds: 1, most: lab.Pick(3, 0, 0)})
 }
 
 func TestFilesAlone(t *testing.T) {
-	differ(t, shape{mode: guestapi.FilesOnly, generations: form(1, 6, 8), rounds: 1, most: form(3, 0, 0)})
+	differ(t, shape{mode: guestapi.FilesOnly, generations: lab.Pick(1, 6, 8), rounds: 1, most: lab.Pick(3, 0, 0)})
 }
 
 // TestUnderLoad: threads write blocks without pause, into memory and files, while saves
 // happen. Every block is whole in every copy, and all else is as in the model, which is
 // not loaded.
 func TestUnderLoad(t *testing.T) {
-	differ(t, shape{mode: guestapi.Both, generations: form(1, 3, 12), rounds: 1, most: form(2, 3, 0), load: true})
+	differ(t, shape{mode: guestapi.Both, generations: lab.Pick(1, 3, 12), rounds: 1, most: lab.Pick(2, 3, 0), load: true})
 }
 
 // TestWhileImagesAreReclaimed: what is in the page cache of images is taken out of it
 // all the time.
 func TestWhileImagesAreReclaimed(t *testing.T) {
 	before := reclaimed.Load()
-	differ(t, shape{mode: guestapi.Both, generations: form(1, 4, 12), rounds: 1, most: form(3, 4, 0), reclaim: true})
+	differ(t, shape{mode: guestapi.Both, generations: lab.Pick(1, 4, 12), rounds: 1, most: lab.Pick(3, 4, 0), reclaim: true})
 	if n := reclaimed.Load() - before; n == 0 {
 		t.Error("no page was taken out of the page cache")
 	} else {

@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"cubesandbox/e2e/differential/guestapi"
+	"cubesandbox/e2e/lab"
 )
 
 // Whether the test itself would see what it looks for.
 
 func TestARunFailsWhereCopiesLoseAStore(t *testing.T) {
 	s.Guard(t)
-	u := newRun(seed(t), shape{mode: guestapi.MemoryOnly, generations: 1, rounds: 1}, t.Logf)
+	u := newRun(lab.Seed(t, sampleSeed), shape{mode: guestapi.MemoryOnly, generations: 1, rounds: 1}, t.Logf)
 	u.fault = lostStore
 	err := u.do(t.Context())
 	if err == nil {
@@ -30,7 +31,7 @@ func TestARunFailsWhereCopiesLoseAStore(t *testing.T) {
 
 func TestARunFailsWhereNobodyStaysApart(t *testing.T) {
 	s.Guard(t)
-	u := newRun(seed(t), shape{mode: guestapi.MemoryOnly, generations: 1, rounds: 1, most: 2}, t.Logf)
+	u := newRun(lab.Seed(t, sampleSeed), shape{mode: guestapi.MemoryOnly, generations: 1, rounds: 1, most: 2}, t.Logf)
 	u.fault = nobodyApart
 	if err := u.do(t.Context()); !errors.Is(err, errApart) {
 		t.Fatalf("all were given the same commands, and the run says: %v", err)
@@ -41,7 +42,7 @@ func TestARunFailsWhereNobodyStaysApart(t *testing.T) {
 func two(t *testing.T) *run {
 	t.Helper()
 	s.Guard(t)
-	u := newRun(seed(t), shape{mode: guestapi.Both, generations: 1, rounds: 1, large: 4 << 20}, t.Logf)
+	u := newRun(lab.Seed(t, sampleSeed), shape{mode: guestapi.Both, generations: 1, rounds: 1, large: 4 << 20}, t.Logf)
 	if err := u.boot(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"cubesandbox/client"
 	"cubesandbox/e2e/lab"
 )
 
@@ -49,10 +48,5 @@ func buildGuest(ctx context.Context) (_ []byte, err error) {
 
 // warm uses everything once, so that what is opened at first use looks like no leak.
 func warm(ctx context.Context) error {
-	b, err := s.API.Create(ctx, client.NewSandbox{Template: "base"})
-	if err != nil {
-		return err
-	}
-	_, err = lab.Shell(ctx, s.API, b, "true")
-	return errors.Join(err, s.API.Kill(ctx, b.ID))
+	return s.Warm(ctx, "base")
 }

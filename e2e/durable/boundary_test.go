@@ -32,7 +32,7 @@ func (b boundary) String() string { return fmt.Sprintf("%s at %s@%d", b.verb, b.
 // point in the midst of a verb, and the power is cut at that moment. The verb is then
 // done or not, and all else is as TestAPowerCutLosesNothingThatWasAnswered has it.
 func TestAPowerCutAtABoundaryOfAVerbLeavesItDoneOrNot(t *testing.T) {
-	p := openPower(t, seeded(t))
+	p := openPower(t, lab.Chance(t, uint64(time.Now().UnixNano())))
 	all := p.boundaries()
 	p.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	if n, ok := map[string]int{"": 3, "ci": 15}[lab.Form()]; ok {

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +22,7 @@ import (
 // recovered, what was deleted stays deleted, and nothing else is there.
 func TestAPowerCutLosesNothingThatWasAnswered(t *testing.T) {
 	cuts := map[string]int{"": 3, "ci": 20, "long": 200}[lab.Form()]
-	p := openPower(t, seeded(t))
+	p := openPower(t, lab.Chance(t, uint64(time.Now().UnixNano())))
 	for n := 0; p.s.Proven() < cuts; n++ {
 		p.proves(n < 2*cuts)
 		p.round(n)
@@ -45,20 +43,6 @@ func TestAPowerCutLosesNothingThatWasAnswered(t *testing.T) {
 			t.Errorf("the cuts showed nothing of: %s", what)
 		}
 	}
-}
-
-// seeded is chance that can be had again, with CUBE_SEED.
-func seeded(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("CUBE_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("CUBE_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
 }
 
 // proves ends a test in which too many cuts were none.

@@ -228,13 +228,6 @@ func (l *Lab) Guard(t *testing.T) {
 // Options say where the lab's engine is, for another process that opens it.
 func (l *Lab) Options() local.Options { return l.opt }
 
-// Long reports whether the long forms of tests are asked for.
-func Long() bool { return Form() == "long" }
-
-// Form is how long tests are to take: "" for make test, "ci" for make check, "long"
-// for make soak.
-func Form() string { return os.Getenv("CUBE_FORM") }
-
 // patience is how long the leak check waits for what is just going away.
 const patience = 3 * time.Second
 

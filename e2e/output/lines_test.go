@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"testing"
@@ -41,13 +40,13 @@ type plan struct {
 // back from only what was before the restored moment.
 func TestNumberedLinesComeOnceAndWholeThroughEverything(t *testing.T) {
 	s.Guard(t)
-	p := form(
+	p := lab.Pick(
 		plan{size: 6 << 20, snapshots: 4, pauses: 1, rollbacks: 2, cut: 2 << 20, time: time.Minute},
 		plan{size: 64 << 20, snapshots: 20, pauses: 5, rollbacks: 5, cut: 8 << 20, time: 4 * time.Minute},
 		plan{size: 1 << 30, snapshots: 20, pauses: 10, rollbacks: 10, cut: 32 << 20, time: 30 * time.Minute})
 	ctx, cancel := context.WithTimeout(t.Context(), p.time)
 	defer cancel()
-	random := rand.New(rand.NewPCG(seed(t), 6))
+	random := lab.Chance(t, uint64(time.Now().UnixNano()))
 	b, err := s.API.Create(ctx, client.NewSandbox{Template: "base", Timeout: cube.NeverTimeout})
 	if err != nil {
 		t.Fatal(err)
@@ -98,19 +97,6 @@ func TestNumberedLinesComeOnceAndWholeThroughEverything(t *testing.T) {
 	if net.cuts == 0 || r.begins == 1 {
 		t.Error("no connection broke, or it never began again: this has shown nothing")
 	}
-}
-
-// seed is that of the test: CUBE_SEED, or another each time.
-func seed(t *testing.T) uint64 {
-	n := uint64(time.Now().UnixNano())
-	if text := os.Getenv("CUBE_SEED"); text != "" {
-		var err error
-		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("CUBE_SEED: %v", err)
-		}
-	}
-	t.Logf("CUBE_SEED=%d", n)
-	return n
 }
 
 // start starts the program, whose output nobody reads yet, and returns its number and where

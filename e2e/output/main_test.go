@@ -8,11 +8,9 @@ package output
 
 import (
 	"context"
-	"errors"
 	"os"
 	"testing"
 
-	"cubesandbox/client"
 	"cubesandbox/e2e/lab"
 )
 
@@ -23,21 +21,5 @@ func TestMain(m *testing.M) { os.Exit(lab.Main(m, &s, ready)) }
 
 // ready uses everything once, so that what is opened at first use looks like no leak.
 func ready(ctx context.Context) error {
-	b, err := s.API.Create(ctx, client.NewSandbox{Template: "base"})
-	if err != nil {
-		return err
-	}
-	_, err = lab.Shell(ctx, s.API, b, "true")
-	return errors.Join(err, s.API.Kill(ctx, b.ID))
-}
-
-// form is what a test is to do in make test, in make check and in make soak.
-func form[T any](test, check, soak T) T {
-	switch lab.Form() {
-	case "ci":
-		return check
-	case "long":
-		return soak
-	}
-	return test
+	return s.Warm(ctx, "base")
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cubesandbox/client"
+	"cubesandbox/e2e/lab"
 )
 
 // counted counts what is written to it.
@@ -28,7 +29,7 @@ func TestAFloodOfOutputComesWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	size := form[int64](64, 64, 1024) << 20
+	size := lab.Pick[int64](64, 64, 1024) << 20
 	var got counted
 	began := time.Now()
 	exit, err := g.Run(t.Context(), client.Command{

@@ -10,12 +10,10 @@ package programs
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"cubesandbox/client"
 	"cubesandbox/e2e/lab"
 )
 
@@ -41,24 +39,8 @@ func ready(ctx context.Context) (err error) {
 	if goheap, err = lab.BuildGo(ctx, "goheap", filepath.Join(dir, "goheap")); err != nil {
 		return err
 	}
-	b, err := s.API.Create(ctx, client.NewSandbox{Template: template})
-	if err != nil {
-		return err
-	}
-	_, err = lab.Shell(ctx, s.API, b, "true")
-	return errors.Join(err, s.API.Kill(ctx, b.ID))
+	return s.Warm(ctx, template)
 }
 
 // template is the name of the one in which programs run.
 const template = lab.ProgramsTemplate
-
-// form is what a test is to do in make test, in make check and in make soak.
-func form[T any](test, check, soak T) T {
-	switch lab.Form() {
-	case "ci":
-		return check
-	case "long":
-		return soak
-	}
-	return test
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -20,7 +19,7 @@ import (
 // CUBE_SOAK_TIME, are for make soak, which is the form that the issue asks of CI.
 func total(t *testing.T) time.Duration {
 	t.Helper()
-	d := form(0, 75*time.Second, 15*time.Minute)
+	d := lab.Pick(0, 75*time.Second, 15*time.Minute)
 	if text := os.Getenv("CUBE_SOAK_TIME"); text != "" {
 		var err error
 		if d, err = time.ParseDuration(text); err != nil {
@@ -28,21 +27,6 @@ func total(t *testing.T) time.Duration {
 		}
 	}
 	return d
-}
-
-// chance is a test's, the same at each run where CUBE_SEED is.
-func chance(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(5)
-	if text := os.Getenv("CUBE_SEED"); text != "" {
-		if _, err := fmt.Sscan(text, &seed); err != nil {
-			t.Fatalf("CUBE_SEED: %v", err)
-		}
-	}
-	t.Logf("CUBE_SEED=%d", seed)
-	name := fnv.New64a()
-	name.Write([]byte(t.Name())) // never fails
-	return rand.New(rand.NewPCG(seed, name.Sum64()))
 }
 
 // TestProgramsAtWorkGoOnFromRandomMoments: each program is saved and restored, cloned,
@@ -53,7 +37,7 @@ func chance(t *testing.T) *rand.Rand {
 // the others write too, and compares again before it ends.
 func TestProgramsAtWorkGoOnFromRandomMoments(t *testing.T) {
 	s.Guard(t)
-	random, programs := chance(t), chosen(t)
+	random, programs := lab.Chance(t, 5), chosen(t)
 	each := total(t) * time.Duration(min(2, len(programs))) / time.Duration(len(programs))
 	turns := slices.Clone(verbs)
 	random.Shuffle(len(turns), func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
@@ -114,7 +98,7 @@ func (c *chain) run(ctx context.Context, d time.Duration) (err error) {
 	defer func() { err = errors.Join(err, c.end(context.WithoutCancel(ctx))) }()
 	end := time.Now().Add(d)
 	for first := true; ; first = false {
-		for _, v := range c.turns[:form(few, len(verbs), len(verbs))] {
+		for _, v := range c.turns[:lab.Pick(few, len(verbs), len(verbs))] {
 			if err := c.moment(ctx); err != nil {
 				return err
 			}

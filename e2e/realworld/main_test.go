@@ -11,15 +11,10 @@ package realworld
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"hash/fnv"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"cubesandbox/client"
 	"cubesandbox/e2e/lab"
 )
 
@@ -47,13 +42,11 @@ func ready(ctx context.Context) (err error) {
 	if goserver, err = lab.BuildGo(ctx, "goserver", filepath.Join(dir, "server")); err != nil {
 		return err
 	}
-	b, err := s.API.Create(ctx, client.NewSandbox{Template: template()})
-	if err != nil {
-		return err
-	}
-	_, err = lab.Shell(ctx, s.API, b, "true")
-	return errors.Join(err, s.API.Kill(ctx, b.ID))
+	return s.Warm(ctx, template())
 }
+
+// sampleSeed decides at which moments programs are saved; CUBE_SEED chooses others.
+const sampleSeed = 6
 
 // everything reports whether the programs that base does not have are wanted: their
 // template is not made for make test.
@@ -65,30 +58,4 @@ func template() string {
 		return lab.ProgramsTemplate
 	}
 	return "base"
-}
-
-// form is what a test is to do in make test, in make check and in make soak.
-func form[T any](test, check, soak T) T {
-	switch lab.Form() {
-	case "ci":
-		return check
-	case "long":
-		return soak
-	}
-	return test
-}
-
-// chance is a test's, the same at each run where CUBE_SEED is.
-func chance(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(6)
-	if text := os.Getenv("CUBE_SEED"); text != "" {
-		if _, err := fmt.Sscan(text, &seed); err != nil {
-			t.Fatalf("CUBE_SEED: %v", err)
-		}
-	}
-	t.Logf("CUBE_SEED=%d", seed)
-	name := fnv.New64a()
-	name.Write([]byte(t.Name())) // never fails
-	return rand.New(rand.NewPCG(seed, name.Sum64()))
 }

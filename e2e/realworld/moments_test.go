@@ -21,7 +21,7 @@ import (
 // the same, beside it. Whoever knows what must be so looks at all of it each time.
 func TestProgramsOfTheRealWorldGoOnFromRandomMoments(t *testing.T) {
 	s.Guard(t)
-	random := chance(t)
+	random := lab.Chance(t, sampleSeed)
 	var courses []*course
 	for _, p := range chosen(t) {
 		courses = append(courses, &course{program: p, random: rand.New(rand.NewPCG(random.Uint64(), 1))})

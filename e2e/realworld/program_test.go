@@ -29,9 +29,9 @@ type program struct {
 // waited for.
 func (p program) turns() int {
 	if p.jobs {
-		return form(1, 1, 20)
+		return lab.Pick(1, 1, 20)
 	}
-	return form(1, 2, 20)
+	return lab.Pick(1, 2, 20)
 }
 
 // look is what has the program compare all that it holds. Jobs do that themselves when they

@@ -16,6 +16,7 @@ import (
 
 	cube "cubesandbox"
 	"cubesandbox/client"
+	"cubesandbox/e2e/lab"
 	"cubesandbox/guest/envdpb/process"
 	"cubesandbox/guest/envdpb/process/processconnect"
 )
@@ -231,10 +232,10 @@ func terminalOf(b client.Sandbox, pid uint32) (*terminal, error) {
 // and whose window has the size of then. A clone's is so too, and the others do not notice.
 func TestABashLoopInATerminalGoesOnFromRandomMoments(t *testing.T) {
 	s.Guard(t)
-	turns := form(1, 2, 20)
+	turns := lab.Pick(1, 2, 20)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(turns)*time.Minute) // a line that does not come ends it
 	defer cancel()
-	c := &course{random: chance(t)}
+	c := &course{random: lab.Chance(t, sampleSeed)}
 	var err error
 	if c.box, err = s.API.Create(ctx, client.NewSandbox{Template: template(), Timeout: cube.NeverTimeout}); err != nil {
 		t.Fatal(err)

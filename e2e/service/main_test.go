@@ -19,12 +19,7 @@ func TestMain(m *testing.M) { os.Exit(lab.Main(m, &s, warm)) }
 
 // warm uses everything once, so that what is opened at first use looks like no leak.
 func warm(ctx context.Context) error {
-	b, err := s.API.Create(ctx, client.NewSandbox{Template: "base"})
-	if err != nil {
-		return err
-	}
-	_, err = try(ctx, b, "true")
-	return errors.Join(err, s.API.Kill(ctx, b.ID))
+	return s.Warm(ctx, "base")
 }
 
 func create(t *testing.T, n client.NewSandbox) client.Sandbox {
