@@ -110,8 +110,9 @@ type Engine interface {
 	// Ask asks the agent of a running sandbox once how it is; ctx bounds the wait. nil:
 	// it has answered, and programs can be started. ErrAgent, in words for a person:
 	// it has not answered, or not as an agent does, or cannot start programs.
-	// ErrConflict: the sandbox is frozen, or another life of it began meanwhile, so
-	// that nothing is known. It changes nothing.
+	// ErrConflict: the sandbox is frozen, another verb was at work on it meanwhile, or
+	// there was no place for the question, so that nothing is known. When ctx is
+	// canceled, its error. It changes nothing.
 	Ask(ctx context.Context, id SandboxID) error
 
 	// Usage measures a sandbox.

@@ -37,7 +37,8 @@ type Command struct {
 	Resize <-chan Size
 	// GoOn goes on reading over broken connections, restarts of the server, pauses and
 	// resumes, as Follow does; but not while there is standard input, of which nobody
-	// knows then how much has arrived.
+	// knows then how much has arrived. When nobody has answered for 15 s it fails, and the
+	// program may go on.
 	GoOn bool
 	// Dropped, if not nil, is told how many bytes of the output are missing at a place: a
 	// reader that takes nothing for a minute loses the oldest.

@@ -92,5 +92,5 @@ func (g *Guest) start(ctx context.Context, c Command, at Position) (pid uint32, 
 	if err := stream.Err(); err != nil {
 		return 0, "", notBegun(ctx, err)
 	}
-	return 0, "", fmt.Errorf("%w: the stream ended without the number of the program", cube.ErrAgent)
+	return 0, "", fmt.Errorf("%w: the stream ended without the number of the program; %w", cube.ErrAgent, ErrMaybeStarted)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	cube "cubesandbox"
 	"cubesandbox/guest/agentclient"
@@ -49,7 +48,7 @@ func askAgent(ctx context.Context, dial agentclient.Dialer, gen cube.Generation)
 	case err == nil && status.Generation != uint64(gen):
 		return fmt.Errorf("%w: it says that it is in generation %d of the sandbox, which is in %d", cube.ErrAgent, status.Generation, gen)
 	case err == nil && status.InitLate && status.InitGone != "":
-		why := strconv.QuoteToASCII(status.InitGone[:min(len(status.InitGone), maxReason)])
+		why := oneLine(status.InitGone[:min(len(status.InitGone), maxReason)])
 		return fmt.Errorf("%w: it can start no program: the init of the users' processes has ended, and its successor has not begun: %s", cube.ErrAgent, why)
 	case err == nil && status.InitLate:
 		return fmt.Errorf("%w: it can start no program: the init of the users' processes does not answer; a process inside has stopped it, traces it or keeps it busy", cube.ErrAgent)

@@ -19,9 +19,6 @@ import (
 //go:embed program.py
 var program []byte
 
-// Program returns the Python source of the program, for demonstrations.
-func Program() []byte { return program }
-
 // Target is a service under probe: the engine itself, or an API in front of it.
 // Ids are the service's. All methods may be called after a failure.
 type Target interface {

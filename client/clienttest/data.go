@@ -83,7 +83,9 @@ func errStop() error {
 // programs are those that run. These there are: "echo WORDS" to standard output,
 // "complain WORDS" to standard error, "exit N", "/bin/true", "signal N", "cat", "whoami", "env",
 // "forever", "stop" and "stop before", which end as when the server stops, the latter before
-// it has begun, "late", which does not say that it has begun, "never", which does not begin, and "size", which tells the sizes of its terminal until it reads q.
+// it has begun, "break", whose connection breaks, "late", which does not say that it has
+// begun, "never", which does not begin, and "size", which tells the sizes of its terminal
+// until it reads q.
 type programs struct {
 	processconnect.UnimplementedProcessHandler
 	mu      sync.Mutex

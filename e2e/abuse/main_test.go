@@ -4,7 +4,8 @@
 // said to be unhealthy or dead, with the reason; a snapshot from before brings it back
 // whole; and another sandbox beside it answers all the time.
 //
-// make test does some, make check all, and make soak with a million files.
+// make check does all, make soak with a million files; with no CUBE_FORM some are done, and less
+// of them, for who works on it.
 package abuse
 
 import (

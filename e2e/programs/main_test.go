@@ -3,7 +3,8 @@
 // random moments, in chains, and every copy has to hold what it must, byte by byte, and to
 // go on working.
 //
-// make test and make check have a short form each, make soak the long one. CUBE_SEED chooses
+// make check has a short form, make soak the long one; with no CUBE_FORM there is less, for
+// who works on it. CUBE_SEED chooses
 // other moments, CUBE_PROGRAM the programs whose names fit a regular expression, CUBE_SOAK_TIME
 // how long each works.
 package programs

@@ -14,7 +14,7 @@ import (
 	"cubesandbox/e2e/lab"
 )
 
-// total is how long the programs work together, two at a time; in make test each goes
+// total is how long the programs work together, two at a time; with no CUBE_FORM each goes
 // through two verbs, else through every one once at least. Ten minutes are too long for make check: those, and hours by
 // CUBE_SOAK_TIME, are for make soak, which is the form that the issue asks of CI.
 func total(t *testing.T) time.Duration {
@@ -44,7 +44,7 @@ func TestProgramsAtWorkGoOnFromRandomMoments(t *testing.T) {
 	var chains []*chain
 	for _, p := range programs {
 		chains = append(chains, &chain{program: p, turns: slices.Clone(turns), random: rand.New(rand.NewPCG(random.Uint64(), 1)), done: map[string]int{}})
-		turns = append(turns[few:], turns[:few]...) // in make test, others come first with the next
+		turns = append(turns[few:], turns[:few]...) // with no CUBE_FORM, others come first with the next
 	}
 	var mu sync.Mutex // guards chains
 	lab.ByTwos(len(chains), func() bool {

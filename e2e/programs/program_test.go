@@ -24,7 +24,7 @@ var guest embed.FS
 // program is one that works in a sandbox.
 type program struct {
 	name, command string
-	late          bool // not in make test: another is much like it
+	late          bool // only with a CUBE_FORM: another is much like it
 }
 
 // all are the programs. Each is told where it may write.

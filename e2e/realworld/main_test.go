@@ -4,9 +4,10 @@
 // has one inside who knows what must be so, and that one goes back with it; servers have
 // visitors from outside too, who do not go back.
 //
-// make test has some programs for which the template base is enough, make check all of them,
-// make soak twenty snapshots and rollbacks of each. CUBE_SEED chooses other moments,
-// CUBE_PROGRAM the programs whose names fit a regular expression.
+// make check has all programs, make soak twenty snapshots and rollbacks of each; with no
+// CUBE_FORM there are some for which the template base is enough, for who works on it.
+// CUBE_SEED chooses other moments, CUBE_PROGRAM the programs whose names fit a regular
+// expression.
 package realworld
 
 import (
@@ -49,7 +50,7 @@ func ready(ctx context.Context) (err error) {
 const sampleSeed = 6
 
 // everything reports whether the programs that base does not have are wanted: their
-// template is not made for make test.
+// template takes a minute to make.
 func everything() bool { return lab.Form() != "" || os.Getenv("CUBE_PROGRAM") != "" }
 
 // template is the name of the one in which programs run.

@@ -20,7 +20,7 @@ import (
 type program struct {
 	name, command string
 	more          bool // is in the template with everything, and not in base
-	late          bool // is not in make test: others say much of it
+	late          bool // only with a CUBE_FORM: others say much of it
 	jobs          bool // are run again and again; else it runs for ever
 	visited       bool // from outside, on servedPort
 }

@@ -128,14 +128,3 @@ func TestAStateDirectoryThatIsNotThereIsNamed(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
-
-func TestEqualIsEquality(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want bool
-	}{{"a", "a", true}, {"", "", true}, {"a", "b", false}, {"a", "", false}, {"a", "ab", false}, {"ab", "a", false}} {
-		if got := Equal(c.a, c.b); got != c.want {
-			t.Errorf("Equal(%q, %q) is %v", c.a, c.b, got)
-		}
-	}
-}
